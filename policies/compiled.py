@@ -1,0 +1,34 @@
+"""The one way to compile a kernel: numba, cached, with a cache that a change of any kernel's source invalidates.
+
+numba's own cache looks at the file of the outermost function only; after a change in a callee it would run old code.
+So the cache folder is named after a digest of every source file in policies/ and of the numba version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numba
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _cache_dir() -> Path:
+    digest = hashlib.sha256(numba.__version__.encode())
+    package = Path(__file__).parent
+    for path in sorted(package.rglob("*.py")):
+        digest.update(path.read_bytes())
+    root = os.environ.get("ROUTECAL_KERNEL_CACHE") or str(package.parent / ".cache" / "kernels")
+    return Path(root) / digest.hexdigest()[:16]
+
+
+numba.config.CACHE_DIR = str(_cache_dir())
+
+
+def kernel(function: F) -> F:
+    """Compile on first use, keep the machine code on disk. No fast math: the order of operations is part of the result."""
+    return cast(F, numba.njit(cache=True, error_model="numpy")(function))

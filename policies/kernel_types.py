@@ -1,0 +1,100 @@
+"""The arrays that kernels work on. Shapes: P, D = number of nodes, U = uplinks, C = SLO classes, E = bucket edges.
+
+NaN stands for unknown and for "no target". Column orders are those of `policies.view`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Float64 = npt.NDArray[np.float64]
+Int64 = npt.NDArray[np.int64]
+
+TERMS = (
+    "PrefillWait",
+    "PrefillCompute",
+    "TransferTime",
+    "DecodeWait",
+    "ProjectedKVPressure",
+    "SloRisk",
+    "PrefixBenefit",
+)
+RISK_GRID = 257  # x = 0, 1/64 ... 4
+
+
+class LawArrays(NamedTuple):
+    """Step and transfer laws of one estimator set, spread over the pool's nodes."""
+
+    prefill_coef: Float64  # (4,)
+    prefill_factor: Float64  # (P,)
+    prefill_edges: Int64  # (E,)
+    prefill_bucket: Float64  # (E + 1,)
+    decode_coef: Float64  # (4,)
+    decode_factor: Float64  # (D,)
+    decode_edges: Int64  # (E',)
+    decode_bucket: Float64  # (E' + 1,)
+    decode_cap: float  # tokens
+    alpha_s: Float64  # (2,) local, cross
+    efficiency: Float64  # (2,)
+
+
+class PoolArrays(NamedTuple):
+    """The pool's fixed facts."""
+
+    prefill_rack: Int64  # (P,)
+    decode_rack: Int64  # (D,)
+    prefill_blocks: Int64  # (P,)
+    decode_blocks: Int64  # (D,)
+    egress: Float64  # (P,) bytes/s
+    ingress: Float64  # (D,) bytes/s
+    uplink: Float64  # (U,) bytes/s
+    path_uplink: Int64  # (P, D) index into uplink, -1 = none
+    path_kind: Int64  # (P, D) 0 local, 1 cross
+    block_tokens: int
+    kv_bytes_per_token: int
+    chunk_tokens: int
+
+
+class PolicyArrays(NamedTuple):
+    """A policy's numbers. `family`: index in policies.families.registry.FAMILIES."""
+
+    family: int
+    weights: Float64  # (C, 7) in the order of TERMS; w7 is subtracted
+    reserve_blocks: Float64  # (C,)
+    ttft_target_s: Float64  # (C,) NaN = none
+    tpot_target_s: Float64  # (C,)
+    high_water: float
+    horizon_s: float
+    wait_cap_s: float
+    release_floor: float  # epsilon, blocks/s
+    unknown: int  # 0 worst, 1 exclude
+    when_full: int  # 0 queue, 1 reject
+    same_rack: int  # 0 none, 1 prefill_first, 2 decode_first
+    temperature_p_s: float
+    temperature_d_s: float
+    risk_ttft: Float64  # (RISK_GRID,)
+    risk_tpot: Float64  # (RISK_GRID,)
+
+
+class ViewArrays(NamedTuple):
+    """One decision's view. Kernels read it; the engine refills the same arrays for the next decision."""
+
+    prefill: Float64  # (P, len(PREFILL_COLUMNS))
+    decode: Float64  # (D, len(DECODE_COLUMNS))
+    hit_tokens: Int64  # (P,)
+    resident_tokens: Int64  # (D,)
+    uplink_flows: Float64  # (U,)
+    prefill_open: Int64  # (P,) 1 = accepting and compatible
+    decode_open: Int64  # (D,)
+
+
+class Scratch(NamedTuple):
+    """What a decision leaves behind for records: per pair, valid after `choose`."""
+
+    scores: Float64  # (P, D) inf = not a candidate
+    terms: Float64  # (P, D, 7)
+    predicted_ttft_s: Float64  # (P, D)
+    predicted_tpot_s: Float64  # (P, D)

@@ -1,0 +1,38 @@
+"""The traffic that the twin replays: one row a request, sorted by arrival, as flat arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """n requests. `arrival_ns` ascends, 0 = start of the replay.
+
+    `block_ids[block_offset[i]:block_offset[i + 1]]` are request i's prompt blocks as dense ids (equal id = equal prefix);
+    only full blocks are listed, at most prompt_tokens // block_tokens of them; none = no prefix is known.
+    `forced_prefill`, `forced_decode`: node index from the log, or -1 = the policy decides.
+    `scored`: 1 = counts in the outcome, 0 = warm-up.
+    """
+
+    arrival_ns: Int64
+    prompt_tokens: Int32
+    output_tokens: Int32
+    class_index: Int32
+    block_offset: Int64
+    block_ids: Int32
+    forced_prefill: Int32
+    forced_decode: Int32
+    scored: npt.NDArray[np.bool_]
+    request_ids: tuple[str, ...] = ()
+
+    @property
+    def requests(self) -> int:
+        """Number of requests."""
+        return len(self.arrival_ns)
