@@ -1,0 +1,71 @@
+"""What a replay yields: one row a request, and what happened on the way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
+Float64 = npt.NDArray[np.float64]
+
+NOT_YET = -1
+"""A time that was never reached."""
+
+
+class Status(IntEnum):
+    """How a request ended."""
+
+    COMPLETED = 0
+    REJECTED = 1
+    TOO_LARGE = 2
+    FAILED = 3
+
+
+class Counters(NamedTuple):
+    """Events of one replay, see docs/twin.md."""
+
+    prefill_steps: int
+    decode_steps: int
+    preemptions: int
+    evictions: int
+    hit_blocks: int
+    blocked: int
+    shared: int
+    stale: int
+    expired: int
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """Multipliers of durations (transfer: of bytes), 4,096 values each; docs/twin.md says which value a step takes."""
+
+    prefill: Float64
+    decode: Float64
+    transfer: Float64
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Arrays of shape (requests,), in workload order; times are ns on the workload's clock, `NOT_YET` = never reached."""
+
+    status: Int32
+    prefill_node: Int32  # index, -1 = none
+    decode_node: Int32
+    prefill_started_ns: Int64
+    prefill_finished_ns: Int64
+    transfer_started_ns: Int64  # = D's reservation
+    transfer_drained_ns: Int64
+    transfer_finished_ns: Int64  # KV visible
+    activated_ns: Int64
+    first_token_ns: Int64
+    finished_ns: Int64
+    cached_tokens: Int32
+    preemptions: Int32
+    predicted_ttft_s: Float64  # of the chosen pair at the decision; NaN where the family predicts nothing
+    predicted_tpot_s: Float64
+    counters: Counters
