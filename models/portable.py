@@ -85,7 +85,9 @@ class LengthTable:
     def quantile(self, slo_class: str, prompt_tokens: int, level: float) -> float:
         """Output tokens at a quantile level that the table has."""
         if level not in self.levels:
-            raise ModelError("a quantile level must be one that the table has", value=level, hint=f"one of {self.levels}")
+            raise ModelError(
+                "a quantile level must be one that the table has", value=level, hint=f"one of {self.levels}"
+            )
         at = self.levels.index(level)
         name = slo_class if slo_class in self.tokens else "*"
         row = self.tokens[name][bisect_right(self.prompt_edges, prompt_tokens)]
