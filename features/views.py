@@ -1,0 +1,96 @@
+"""Read-only SQL over the lake: one view a table, plus the views of features/sql/."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from features.errors import LakeError
+from features.schemas import TABLES, with_all_columns
+
+if TYPE_CHECKING:
+    import duckdb
+
+_SQL = Path(__file__).parent / "sql"
+_READING = {"SELECT", "EXPLAIN"}
+
+
+def connect(root: Path) -> duckdb.DuckDBPyConnection:
+    """An in-memory connection that may open the lake's partitions and nothing else.
+
+    Each view has its table's columns plus `day` (DATE) and `pool` of the partition. Times in it are UTC.
+    """
+    import duckdb
+
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    opened: list[str] = []
+    for table in TABLES:
+        paths = [str(path) for path in sorted((root / table).glob("pool=*/day=*/part.parquet"))]
+        opened += paths
+        connection.execute(_view(table, paths))
+    for path in sorted(_SQL.glob("*.sql")):
+        connection.execute(f"CREATE VIEW {path.stem} AS {path.read_text('utf-8')}")
+    connection.execute(f"SET allowed_paths = [{', '.join(map(_quoted, opened))}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+    return connection
+
+
+def query(root: Path, sql: str) -> pl.DataFrame:
+    """The rows of one reading statement.
+
+    Raises LakeError if `sql` is not exactly one SELECT (or EXPLAIN), or cannot be run.
+    """
+    import duckdb
+
+    connection = connect(root)
+    try:
+        statements = connection.extract_statements(sql)
+        kinds = [statement.type.name for statement in statements]
+        if len(kinds) != 1 or kinds[0] not in _READING:
+            raise LakeError("a query must be one SELECT", value=", ".join(kinds), hint="the lake is read-only here")
+        rows: pl.DataFrame = connection.sql(sql).pl()
+        return rows
+    except duckdb.Error as error:
+        message = str(error).splitlines()[0]
+        raise LakeError("a query must run", value=message, hint=f"views: {', '.join(view_names())}") from error
+    finally:
+        connection.close()
+
+
+def view_names() -> list[str]:
+    """Names of all views: the tables first."""
+    return [*TABLES, *sorted(path.stem for path in _SQL.glob("*.sql"))]
+
+
+def _view(table: str, paths: list[str]) -> str:
+    columns = [f'"{column}"' for column in TABLES[table].dtypes if column != "pool"]
+    names = ", ".join(["day", "pool", *columns])
+    if not paths:
+        return f"CREATE VIEW {table} AS SELECT {names} FROM ({_empty(table)})"  # noqa: S608  names are ours
+    listed = ", ".join(map(_quoted, paths))
+    # union_by_name: a partition written before a column existed lacks it.
+    options = "union_by_name = true, hive_partitioning = true, hive_types = {'day': DATE, 'pool': VARCHAR}"
+    return f"CREATE VIEW {table} AS SELECT {names} FROM read_parquet([{listed}], {options})"  # noqa: S608  same
+
+
+def _empty(table: str) -> str:
+    """A relation without rows that has the table's columns."""
+    kinds = {pl.String: "VARCHAR", pl.Int64: "BIGINT", pl.Float64: "DOUBLE", pl.Boolean: "BOOLEAN"}
+    fields = ["NULL::DATE AS day", "NULL::VARCHAR AS pool"]
+    for column, dtype in with_all_columns(table, pl.DataFrame()).schema.items():
+        if column == "pool":
+            continue
+        if isinstance(dtype, pl.List):
+            kind = "UBIGINT[]" if dtype.inner == pl.UInt64 else "DOUBLE[]"
+        else:
+            kind = kinds[type(dtype)]
+        fields.append(f'NULL::{kind} AS "{column}"')
+    return f"SELECT {', '.join(fields)} WHERE false"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
