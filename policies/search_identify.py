@@ -1,0 +1,48 @@
+"""Which knobs no traffic of this pool can tell apart: they stay at their default and nobody reads meaning into them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from models.portable import Estimators
+from policies.objective import Goal
+from policies.search_space import TEMPERATURE_D, TEMPERATURE_P
+from policies.twin.cluster import Cluster
+from policies.twin.workload import Workload
+
+SAME_FRAC = 0.02
+"""Factors and rates that differ by less are the same: no more is known of them."""
+
+
+def frozen_knobs(cluster: Cluster, estimators: Estimators, goal: Goal, workloads: Sequence[Workload]) -> dict[str, str]:
+    """Knob -> why it is frozen, from the pool's facts and the fitted laws."""
+    frozen: dict[str, str] = {}
+    factors = [estimators.prefill.node_factor.get(n.name, 1.0) for n in cluster.prefill]
+    if _same(factors):
+        frozen["PrefillCompute"] = "all P nodes are equally fast, so the term is the same for every candidate"
+    if _same(_path_rates(cluster, estimators)) and not cluster.uplinks:
+        frozen["TransferTime"] = "all paths have the same rate"
+    if all(c.ttft_s is None and c.tpot_s is None for c in goal.classes):
+        frozen["SloRisk"] = "no class has a target"
+    if all(len(w.block_ids) == 0 for w in workloads):
+        frozen["PrefixBenefit"] = "the logs carry no prompt blocks"
+    if cluster.routers.count == 1 and cluster.routers.period_ns == 0:
+        reason = "one router that sees the live state cannot herd"
+        frozen[TEMPERATURE_P] = frozen[TEMPERATURE_D] = reason
+    return frozen
+
+
+def _path_rates(cluster: Cluster, estimators: Estimators) -> list[float]:
+    """Unloaded Gb/s of every pair."""
+    uplink = {(u.from_rack, u.to_rack): u.gbps for u in cluster.uplinks}
+    rates = []
+    for p in cluster.prefill:
+        for d in cluster.decode:
+            kind = "local" if p.rack == d.rack else "cross"
+            limit = uplink.get((p.rack, d.rack), float("inf")) if kind == "cross" else float("inf")
+            rates.append(min(p.port_gbps, limit, d.port_gbps) * estimators.transfer.efficiency[kind])
+    return rates
+
+
+def _same(values: Sequence[float]) -> bool:
+    return max(values) - min(values) <= SAME_FRAC * max(values)

@@ -1,0 +1,136 @@
+"""The search on a cheap surface: same winner unbroken, killed and resumed; finds a planted optimum; stops early."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from features.errors import PolicyError
+from policies import search_space
+from policies.policy import ClassPolicy, default_policy
+from policies.search import Budget, Scores, SearchResult, search
+from policies.search_space import Point, Space
+from policies.search_trials import Trial, nearest_within_one_error
+
+SMALL = Budget(trials=40, batch=8, patience=40, startup=8)
+
+
+def space(frozen: Sequence[str] = ("reserve_multiplier", "temperature_p_s", "temperature_d_s")) -> Space:
+    policy = default_policy((ClassPolicy("chat"), ClassPolicy("batch", quantile=0.5)))
+    return search_space.space_around(policy, dict.fromkeys(frozen, "test"), (0.5, 0.7, 0.9))
+
+
+def hill(points: Sequence[Point]) -> Iterable[Scores]:
+    """Goodput that is best at SloRisk 5 and PrefillCompute 0.2."""
+    for point in points:
+        off = abs(math.log(point["SloRisk"] / 5.0)) + abs(math.log(point["PrefillCompute"] / 0.2))
+        value = 0.95 - 0.05 * off
+        yield value, tuple(value + 0.001 * i for i in range(8))
+
+
+def run(seed: int = 3, journal: Path | None = None, budget: Budget = SMALL) -> SearchResult:
+    return search(space(), hill, seed=seed, budget=budget, journal=journal)
+
+
+def test_the_first_trial_is_the_default_and_the_search_improves_on_it() -> None:
+    result = run()
+    assert search_space.apply(space(), result.trials[0].point) == space().default
+    assert result.best.value > result.trials[0].value + 0.05
+    assert len(result.trials) == 40
+
+
+def test_same_seed_same_trials_and_another_seed_others() -> None:
+    assert run() == run()
+    assert run().trials[20].point != run(seed=4).trials[20].point
+
+
+class KilledError(RuntimeError):
+    """The process is gone."""
+
+
+@pytest.mark.parametrize("after", [0, 1, 7, 8, 13, 31])
+def test_a_killed_search_resumes_to_the_same_winner(tmp_path: Path, after: int) -> None:
+    path = tmp_path / "search.jsonl"
+    left = after
+
+    def dying(points: Sequence[Point]) -> Iterator[Scores]:
+        nonlocal left
+        for score in hill(points):
+            if left == 0:
+                raise KilledError
+            left -= 1
+            yield score
+
+    with pytest.raises(KilledError):
+        search(space(), dying, seed=3, budget=SMALL, journal=path)
+    with path.open("ab") as file:
+        file.write(b'{"trial": 99, "poi')  # what a kill in the middle of a write leaves
+    assert run(journal=path) == run()
+    assert run(journal=path) == run()  # a finished journal evaluates nothing and says the same
+
+
+def test_a_journal_of_another_search_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "search.jsonl"
+    run(journal=path)
+    with pytest.raises(PolicyError, match="journal"):
+        run(seed=4, journal=path)
+
+
+def test_no_gain_stops_early() -> None:
+    flat = search(
+        space(),
+        lambda points: [(0.9, (0.9, 0.9)) for _ in points],
+        seed=1,
+        budget=Budget(trials=80, batch=4, patience=3, startup=8),
+    )
+    assert flat.stopped == "no gain in 3 batches"
+    assert len(flat.trials) == 16
+    assert flat.chosen.number == 0
+
+
+def test_a_space_without_knobs_scores_the_default_only() -> None:
+    every = [*search_space.WEIGHTS, "quantile_step", "reserve_multiplier", "temperature_p_s", "temperature_d_s"]
+    result = search(space(every), lambda points: [(0.5, (0.5, 0.5)) for _ in points], seed=1, budget=Budget(batch=1))
+    assert len(result.trials) == 1
+    assert result.stopped == "nothing to search"
+
+
+def test_warm_starts_are_tried_after_the_default() -> None:
+    warm = {**space().default_point(), "SloRisk": 5.0}
+    result = search(space(), hill, seed=3, budget=SMALL, starts=[warm])
+    assert result.trials[1].point == warm
+
+
+def test_progress_reports_every_batch() -> None:
+    seen: list[tuple[int, int, float]] = []
+    search(space(), hill, seed=3, budget=SMALL, progress=lambda *state: seen.append(state))
+    assert [done for done, _, _ in seen] == [8, 16, 24, 32, 40]
+    assert seen[-1][2] == run().best.value
+
+
+def _trial(number: int, slo_risk: float, slices: tuple[float, ...]) -> Trial:
+    return Trial(number, {**space().default_point(), "SloRisk": slo_risk}, sum(slices) / len(slices), slices)
+
+
+def test_within_one_error_the_nearest_to_the_default_is_taken() -> None:
+    best = _trial(1, 9.0, (0.92, 0.97, 0.91, 0.98))
+    near = _trial(2, 1.5, (0.96, 0.92, 0.96, 0.92))  # behind by half a point, with an error of over two
+    far_behind = _trial(3, 1.1, (0.82, 0.87, 0.81, 0.88))  # paired: behind by ten points in every slice
+    assert nearest_within_one_error(space(), [best, near, far_behind]).number == 2
+
+
+def test_the_default_stays_where_nothing_is_gained() -> None:
+    default = _trial(0, 1.0, (0.9, 0.95, 0.9, 0.95))
+    lucky = _trial(1, 4.0, (0.96, 0.9, 0.95, 0.9))
+    assert nearest_within_one_error(space(), [default, lucky]).number == 0
+
+
+def test_a_bound_that_the_winner_lies_on_is_named() -> None:
+    def more_is_better(points: Sequence[Point]) -> Iterable[Scores]:
+        return [(point["DecodeWait"], (point["DecodeWait"],) * 2) for point in points]
+
+    top = {**space().default_point(), "DecodeWait": 20.0}
+    assert search(space(), more_is_better, seed=1, budget=SMALL, starts=[top]).touched == ("DecodeWait",)

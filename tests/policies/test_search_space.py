@@ -1,0 +1,131 @@
+"""Knobs, points and policies: round trips, frozen knobs, bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from features.errors import PolicyError
+from models.portable import Estimators, LengthTable, StepLaw, TransferLaw
+from policies import search_space
+from policies.objective import ClassTarget, Goal
+from policies.policy import ClassPolicy, Policy, default_policy
+from policies.search_identify import frozen_knobs
+from policies.search_space import Space
+from policies.twin.cluster import Node, RouterSetup, Uplink
+from tests.policies import world
+
+LEVELS = (0.5, 0.7, 0.8, 0.9, 0.95)
+
+
+def default() -> Policy:
+    return default_policy((ClassPolicy("chat", quantile=0.9, reserve_blocks=40.0), ClassPolicy("batch", quantile=0.8)))
+
+
+def space(frozen: Mapping[str, str] | None = None) -> Space:
+    return search_space.space_around(default(), frozen or {}, LEVELS)
+
+
+def test_the_default_point_is_the_default_policy() -> None:
+    assert search_space.apply(space(), space().default_point()) == default()
+    assert space().distance(space().default_point()) == 0.0
+
+
+def test_a_point_moves_every_knob() -> None:
+    point = {**space().default_point(), "SloRisk": 3.0, "quantile_step": -2.0, "reserve_multiplier": 2.0}
+    point |= {"ProjectedKVPressure": 0.5, "temperature_d_s": 0.002}
+    policy = search_space.apply(space(), point)
+    assert [c.weights for c in policy.classes] == [(1.0, 1.0, 1.0, 1.0, 0.5, 3.0, 1.0)] * 2
+    assert [c.quantile for c in policy.classes] == [0.7, 0.5]
+    assert [c.reserve_blocks for c in policy.classes] == [80.0, 0.0]
+    assert (policy.temperature_p_s, policy.temperature_d_s) == (0.0, 0.002)
+
+
+def test_a_term_can_be_switched_off_and_all_of_off_is_one_place() -> None:
+    low = {**space().default_point(), "SloRisk": 0.006}
+    high = {**space().default_point(), "SloRisk": 0.019}
+    assert search_space.apply(space(), low) == search_space.apply(space(), high)
+    assert search_space.apply(space(), low).classes[0].weights[5] == 0.0
+    assert space().distance(low) == space().distance(high) > 0
+
+
+def test_policy_to_point_and_back() -> None:
+    point = {**space().default_point(), "DecodeWait": 0.3, "PrefixBenefit": 4.0, "quantile_step": -1.0}
+    policy = search_space.apply(space(), point)
+    assert search_space.point_of(space(), policy) == point
+
+
+def test_a_warm_start_of_another_scale_means_the_same() -> None:
+    policy = default()
+    doubled = replace(
+        policy, classes=tuple(replace(c, weights=(2.0, 2.0, 2.0, 2.0, 0.0, 2.0, 2.0)) for c in policy.classes)
+    )
+    assert search_space.point_of(space(), doubled) == space().default_point()
+
+
+def test_a_warm_start_outside_the_bounds_is_clipped() -> None:
+    policy = default()
+    wild = replace(policy, classes=tuple(replace(c, weights=(1, 1, 500.0, 1, 0, 1, 1)) for c in policy.classes))
+    assert search_space.point_of(space(), wild)["TransferTime"] == 20.0
+
+
+def test_a_warm_start_of_another_family_is_refused() -> None:
+    with pytest.raises(PolicyError, match="warm start"):
+        search_space.point_of(space(), replace(default(), family="lmetric"))
+
+
+def test_bounds_grow_to_hold_the_default() -> None:
+    policy = default()
+    far = replace(policy, classes=tuple(replace(c, weights=(1, 50.0, 1, 1, 0, 0.001, 1)) for c in policy.classes))
+    wide = search_space.space_around(far, {}, LEVELS)
+    assert search_space.apply(wide, wide.default_point()) == far
+
+
+def test_frozen_knobs_stay_and_are_named() -> None:
+    part = space({"TransferTime": "all paths have the same rate"})
+    assert "TransferTime" not in part.default_point()
+    assert part.frozen == (("TransferTime", "all paths have the same rate"),)
+    assert search_space.apply(part, part.default_point()) == default()
+
+
+def test_no_reserve_and_one_level_leave_nothing_to_search_there() -> None:
+    bare = search_space.space_around(default_policy((ClassPolicy("chat"),)), {}, (0.9,))
+    assert {"reserve_multiplier", "quantile_step"} <= {name for name, _ in bare.frozen}
+
+
+def test_a_point_must_name_its_knobs() -> None:
+    with pytest.raises(PolicyError, match="knobs"):
+        search_space.apply(space(), {"SloRisk": 1.0})
+
+
+def _estimators(factors: Mapping[str, float]) -> Estimators:
+    return Estimators(
+        length=LengthTable((0.5, 0.9), (), {"*": ((100.0, 200.0),)}, {"*": (1.0, 1.0)}),
+        prefill=StepLaw((0.01, 1e-5, 0.0, 0.0), factors),
+        decode=StepLaw((0.01, 1e-4, 0.0, 0.0)),
+        transfer=TransferLaw({"local": 0.001, "cross": 0.001}, {"local": 0.9, "cross": 0.9}),
+    )
+
+
+def test_a_homogeneous_pool_freezes_what_it_cannot_tell() -> None:
+    frozen = frozen_knobs(world.cluster(), _estimators({"p0": 1.01}), world.GOAL, [world.workload(10)])
+    assert set(frozen) == {"PrefillCompute", "TransferTime", "PrefixBenefit", "temperature_p_s", "temperature_d_s"}
+
+
+def test_a_pool_with_structure_freezes_nothing() -> None:
+    uneven = replace(
+        world.cluster(),
+        decode=(Node("d0", "a", 1000, 100.0), Node("d1", "b", 1000, 100.0)),
+        uplinks=(Uplink("a", "b", 25.0),),
+        routers=RouterSetup(count=2, period_ns=10**9),
+    )
+    load = replace(world.workload(2), block_ids=np.array([1, 2], np.int32), block_offset=np.array([0, 1, 2], np.int64))
+    assert frozen_knobs(uneven, _estimators({"p0": 1.3}), world.GOAL, [load]) == {}
+
+
+def test_without_targets_there_is_no_risk_to_weigh() -> None:
+    frozen = frozen_knobs(world.cluster(), _estimators({}), Goal((ClassTarget("a"), ClassTarget("b"))), [])
+    assert "SloRisk" in frozen
