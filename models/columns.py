@@ -1,0 +1,44 @@
+"""Columns of a training table as arrays, with the table's contract checked on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from features.errors import ModelError
+from models.metrics import FloatArray
+
+
+def require(frame: pl.DataFrame, columns: Sequence[str], *, table: str) -> None:
+    """ModelError naming the columns that `frame` lacks."""
+    missing = [name for name in columns if name not in frame.columns]
+    if missing:
+        raise ModelError(f"`{table}` must have the columns {list(columns)}", value=f"missing {missing}", place=table)
+
+
+def numeric(frame: pl.DataFrame, name: str, *, table: str, least: float | None = None) -> FloatArray:
+    """A column as float64, shape (rows,). ModelError for text, nulls, NaN, infinities, values below `least`."""
+    column = frame[name]
+    if not column.dtype.is_numeric():
+        raise ModelError("a column must be numeric", value=str(column.dtype), place=f"{table}.{name}")
+    if column.null_count():
+        raise ModelError("a column must have no nulls", value=column.null_count(), place=f"{table}.{name}")
+    values = column.cast(pl.Float64).to_numpy().astype(np.float64, copy=True)
+    if not np.isfinite(values).all():
+        raise ModelError("a column must be finite", place=f"{table}.{name}")
+    if least is not None and values.size and values.min() < least:
+        raise ModelError(f"`{name} >= {least}` must hold", value=float(values.min()), place=f"{table}.{name}")
+    return values
+
+
+def names(frame: pl.DataFrame, name: str, *, table: str) -> list[str]:
+    """A column of names. ModelError for nulls and for anything that is not text."""
+    column = frame[name]
+    if column.dtype not in (pl.String, pl.Categorical, pl.Enum):
+        raise ModelError("a column must be text", value=str(column.dtype), place=f"{table}.{name}")
+    if column.null_count():
+        raise ModelError("a column must have no nulls", value=column.null_count(), place=f"{table}.{name}")
+    found: list[str] = column.cast(pl.String).to_list()
+    return found
