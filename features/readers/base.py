@@ -1,0 +1,68 @@
+"""What a reader is: one format of log -> batches of rows of one canonical table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from features.readers.lines import BadLine
+
+
+@dataclass(frozen=True, slots=True)
+class ReadContext:
+    """What a reader may need besides the file.
+
+    `file`: the log's name for provenance and made-up ids. `starts_at_us`: wall time of a relative clock's 0.
+    `headers`: request headers that class rules ask for.
+    """
+
+    pool: str
+    file: str
+    starts_at_us: int | None = None
+    headers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows of the reader's table (any of its columns, plus `source_row`), and what did not become a row.
+
+    Rows read = frame rows + bad lines + skipped.
+    """
+
+    frame: pl.DataFrame
+    bad: list[BadLine] = field(default_factory=list)
+    skipped: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A format. `sniff` says why objects look like it, or "" if they do not; `read` streams a file.
+
+    `read` raises SourceError if the file cannot be read at all.
+    """
+
+    name: str
+    table: str
+    about: str
+    sniff: Callable[[list[dict[str, Any]]], str]
+    read: Callable[[Path, ReadContext], Iterator[Batch]]
+    needs_start: bool = False
+
+
+HEADER_PREFIX = "header:"
+"""Column of a captured request header: this and its name. Class rules read it; it is not stored."""
+
+
+def most_have(objects: list[dict[str, Any]], *keys: str, without: tuple[str, ...] = ()) -> bool:
+    """More than half of the objects have all of `keys` and none of `without`."""
+    fits = sum(all(key in value for key in keys) and not any(key in value for key in without) for value in objects)
+    return fits * 2 > len(objects)
+
+
+def other_pool(pool: str) -> pl.Expr:
+    """Rows that name a pool other than `pool`."""
+    return (pl.col("pool") != pool).fill_null(value=False)

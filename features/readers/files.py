@@ -1,0 +1,52 @@
+"""Which files a command's paths mean."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from features.errors import SourceError
+
+SUFFIXES = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz", ".json", ".json.gz", ".log", ".log.gz")
+"""What is taken from a folder; a file that is named itself may have any suffix."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A file, and its name for provenance: below the folder that was given, or the file's own."""
+
+    path: Path
+    name: str
+
+
+def find_logs(paths: Sequence[Path]) -> list[LogFile]:
+    """Files of paths, folders (with subfolders, hidden files left out) and glob patterns, sorted, each once.
+
+    Raises SourceError if a path or pattern means no file.
+    """
+    found: dict[Path, LogFile] = {}
+    for path in paths:
+        for log in _logs(path):
+            found.setdefault(log.path.resolve(), log)
+    return sorted(found.values(), key=lambda log: (log.name, str(log.path)))
+
+
+def _logs(path: Path) -> list[LogFile]:
+    if path.is_dir():
+        inside = [p for p in path.rglob("*") if p.is_file() and p.name.endswith(SUFFIXES) and not _hidden(p, path)]
+        if not inside:
+            raise SourceError("a folder must hold a log", place=str(path), hint=f"names end with {' '.join(SUFFIXES)}")
+        return [LogFile(p, p.relative_to(path).as_posix()) for p in inside]
+    if path.exists():
+        return [LogFile(path, path.name)]
+    matches = [Path(match) for match in glob.glob(str(path), recursive=True)]  # noqa: PTH207  may be absolute
+    files = [match for match in matches if match.is_file()]
+    if not files:
+        raise SourceError("a log must exist", place=str(path))
+    return [LogFile(match, match.name) for match in files]
+
+
+def _hidden(path: Path, folder: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(folder).parts)

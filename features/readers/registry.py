@@ -1,0 +1,55 @@
+"""All formats by name, and which of them a file is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from features.errors import SourceError
+from features.readers import decision_log, dynamo_trace, mooncake, request_log, sglang_loads
+from features.readers.base import Reader
+from features.readers.lines import first_objects
+
+AUTO = "auto"
+READERS: Mapping[str, Reader] = {
+    module.READER.name: module.READER for module in (request_log, decision_log, sglang_loads, dynamo_trace, mooncake)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sniffed:
+    """The reader that a file fits, and why."""
+
+    reader: Reader
+    reason: str
+
+
+def reader_named(name: str) -> Reader:
+    """The reader of a format.
+
+    Raises SourceError if there is none of that name.
+    """
+    if name not in READERS:
+        raise SourceError("a format must be known", value=name, hint=f"one of {', '.join((*READERS, AUTO))}")
+    return READERS[name]
+
+
+def sniff(path: Path) -> Sniffed:
+    """Recognises a file by its content.
+
+    Raises SourceError if it fits no format or more than one, or cannot be read.
+    """
+    objects = first_objects(path)
+    if not objects:
+        raise SourceError("a log must be JSON lines", place=str(path), hint="no line at its start is a JSON object")
+    found = [Sniffed(reader, reason) for reader in READERS.values() if (reason := reader.sniff(objects))]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        keys = sorted({key for value in objects for key in value})[:12]
+        raise SourceError(
+            "a log must be of a known format", value=keys, place=str(path), hint=f"one of {', '.join(READERS)}"
+        )
+    names = ", ".join(f"{sniffed.reader.name} ({sniffed.reason})" for sniffed in found)
+    raise SourceError("a log must fit one format", value=names, place=str(path), hint="name it with --format")
