@@ -1,0 +1,206 @@
+"""Small random pools and workloads, made so that the rare things happen often: see `SCENARIOS` and `build`.
+
+A scenario is a function of its number alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.random import Generator
+
+from models.portable import Estimators, LengthTable, RiskSigma, StepLaw, TransferLaw
+from policies.policy import ClassPolicy, Policy
+from policies.twin.cluster import Cluster, Discipline, Node, RouterSetup, Uplink
+from policies.twin.outcomes import Noise
+from policies.twin.workload import Workload
+
+SCENARIOS = 240
+FAMILIES = ("routecal", "lowest_utilisation", "gated_utilisation", "lmetric", "round_robin")
+NS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Arguments of a replay."""
+
+    cluster: Cluster
+    laws: Estimators
+    decision_laws: Estimators | None
+    policy: Policy
+    workload: Workload
+    seed: int
+    estimated_output: np.ndarray
+    expected_output: np.ndarray
+    noise: Noise | None
+
+
+def build(number: int) -> Scenario:
+    """Scenario `number`; the family turns with it, so that all are met equally often."""
+    rng = np.random.default_rng(number)
+    cluster = make_cluster(rng)
+    laws = make_laws(rng, cluster)
+    workload = make_workload(rng, cluster)
+    n = workload.requests
+    believed = workload.output_tokens * rng.choice([0.5, 1.0, 1.5], n)
+    return Scenario(
+        cluster=cluster,
+        laws=laws,
+        decision_laws=make_laws(rng, cluster) if rng.random() < 0.5 else None,
+        policy=make_policy(rng, FAMILIES[number % len(FAMILIES)]),
+        workload=workload,
+        seed=int(rng.integers(0, 2**62)),
+        estimated_output=np.ceil(believed * 1.3).astype(np.int32),
+        expected_output=believed.astype(np.int32),
+        noise=make_noise(rng) if rng.random() < 0.5 else None,
+    )
+
+
+def make_cluster(rng: Generator) -> Cluster:
+    """2-4 P, 2-4 D in 1-3 racks; some rack pairs have an uplink, some do not."""
+    racks = [f"rack-{i}" for i in range(rng.integers(1, 4))]
+    prefill = [
+        Node(f"p-{i}", str(rng.choice(racks)), int(rng.integers(26, 60)), float(rng.choice([0.1, 0.25, 1.0])))
+        for i in range(rng.integers(2, 5))
+    ]
+    decode = [
+        Node(f"d-{i}", str(rng.choice(racks)), decode_blocks(rng), float(rng.choice([0.1, 0.3, 1.0])))
+        for i in range(rng.integers(2, 5))
+    ]
+    served = sorted({node.rack for node in (*prefill, *decode)})
+    pairs = [(a, b) for a in served for b in served if a != b]
+    uplinks = [Uplink(a, b, float(rng.choice([0.05, 0.1, 0.4]))) for a, b in pairs if rng.random() < 0.8]
+    period_ns = int(rng.choice([0, 7_000_001, 50_000_000, 200_000_000]))
+    return Cluster(
+        prefill=tuple(prefill),
+        decode=tuple(decode),
+        uplinks=tuple(uplinks),
+        block_tokens=16,
+        kv_bytes_per_token=int(rng.integers(500, 4_000)),
+        discipline=Discipline(
+            chunk_tokens=int(rng.choice([64, 100, 128, 256])),
+            prefill_max_seqs=int(rng.choice([1, 2, 4, 256])),
+            decode_max_seqs=int(rng.choice([2, 3, 6, 256])),
+            reservations_per_boundary=int(rng.choice([0, 1, 2])),
+            release=str(rng.choice(["transfer", "activation"])),  # type: ignore[arg-type]
+        ),
+        routers=RouterSetup(
+            count=int(rng.integers(1, 4)),
+            period_ns=period_ns,
+            delay_ns=int(rng.choice([0, 1_000_000, 60_000_000])),
+            lease_ns=int(rng.choice([20_000_000, 100_000_000, 60 * NS])),
+        ),
+    )
+
+
+def decode_blocks(rng: Generator) -> int:
+    """A D that some outputs outgrow, or a large one."""
+    return int(rng.integers(28, 50)) if rng.random() < 0.75 else 90
+
+
+def make_laws(rng: Generator, cluster: Cluster) -> Estimators:
+    """Steps of some ms, with node and bucket factors."""
+
+    def factors(nodes: tuple[Node, ...]) -> dict[str, float]:
+        return {node.name: float(rng.uniform(0.8, 1.5)) for node in nodes if rng.random() < 0.7}
+
+    prefill = StepLaw(
+        coef=(2e-3 * rng.random(), 1e-4 * rng.uniform(0.5, 2), 1e-8 * rng.random(), 1e-8 * rng.random()),
+        node_factor=factors(cluster.prefill),
+        bucket_edges=(32, 96),
+        bucket_factor=(1.0, 1.1, float(rng.uniform(0.9, 1.2))),
+    )
+    decode = StepLaw(
+        coef=(3e-3 * rng.uniform(0.3, 1), 2e-4 * rng.random(), 1e-6 * rng.random(), -1e-10 * rng.random()),
+        node_factor=factors(cluster.decode),
+        bucket_edges=(3,),
+        bucket_factor=(1.0, float(rng.uniform(0.9, 1.3))),
+        token_cap=float(rng.choice([400.0, 1e18])),
+    )
+    transfer = TransferLaw(
+        alpha_s={"local": float(rng.choice([0.0, 2e-4])), "cross": float(rng.choice([0.0, 1e-3]))},
+        efficiency={"local": float(rng.uniform(0.7, 1.0)), "cross": float(rng.uniform(0.6, 1.0))},
+    )
+    length = LengthTable(levels=(0.5,), prompt_edges=(), tokens={"*": ((16.0,),)}, offset={"*": (1.0,)})
+    return Estimators(length=length, prefill=prefill, decode=decode, transfer=transfer, risk=RiskSigma())
+
+
+def make_policy(rng: Generator, family: str) -> Policy:
+    """Two classes with random weights, some of them 0."""
+
+    def slo_class(name: str) -> ClassPolicy:
+        weights = tuple(float(w) for w in rng.choice([0.0, 0.5, 1.0, 2.0], 7))
+        return ClassPolicy(
+            name=name,
+            ttft_target_s=None if rng.random() < 0.3 else float(rng.uniform(0.02, 0.5)),
+            tpot_target_s=None if rng.random() < 0.3 else float(rng.uniform(0.002, 0.01)),
+            weights=weights,  # type: ignore[arg-type]
+            reserve_blocks=float(rng.choice([0.0, 0.0, 4.0])),
+        )
+
+    return Policy(
+        family=family,
+        classes=(slo_class("chat"), slo_class("batch")),
+        high_water=float(rng.uniform(0.3, 0.9)),
+        horizon_s=float(rng.choice([0.0, 0.05, 30.0])),
+        wait_cap_s=float(rng.choice([0.2, 30.0])),
+        release_floor=float(rng.choice([0.5, 5.0])),
+        unknown=str(rng.choice(["worst", "exclude"])),  # type: ignore[arg-type]
+        when_full="reject" if rng.random() < 0.2 else "queue",
+        same_rack=str(rng.choice(["none", "prefill_first", "decode_first"])),  # type: ignore[arg-type]
+        temperature_p_s=float(rng.choice([0.0, 0.01])),
+        temperature_d_s=float(rng.choice([0.0, 0.01])),
+    )
+
+
+def make_noise(rng: Generator) -> Noise:
+    """Log-normal multipliers."""
+    return Noise(*(np.exp(rng.normal(0.0, sigma, 4_096)) for sigma in (0.1, 0.15, 0.2)))
+
+
+def make_workload(rng: Generator, cluster: Cluster) -> Workload:
+    """30-120 requests in bursts, several at one instant, with prefixes that groups of them share."""
+    n = int(rng.integers(30, 121))
+    block = cluster.block_tokens
+    gaps_ns = (rng.exponential(float(rng.choice([4e6, 10e6, 25e6])), n)).astype(np.int64)
+    gaps_ns[rng.random(n) < 0.2] = 0
+    prompt = np.clip(rng.lognormal(4.8, 0.6, n), 1, 420).astype(np.int32)
+    if rng.random() < 0.15:
+        prompt[rng.integers(n)] = 2_000  # fits no P
+    output = np.clip(rng.lognormal(3.2, 0.8, n), 0, 300).astype(np.int32)
+    if rng.random() < 0.4:
+        output[rng.integers(n, size=3)] = 700  # fits some D, or none
+    forced = rng.random(n) < rng.choice([0.0, 0.0, 0.0, 0.3, 1.0])
+    block_ids, block_offset = make_blocks(rng, prompt // block)
+    return Workload(
+        arrival_ns=np.cumsum(gaps_ns),
+        prompt_tokens=prompt,
+        output_tokens=output,
+        class_index=rng.integers(0, 2, n).astype(np.int32),
+        block_offset=block_offset,
+        block_ids=block_ids,
+        forced_prefill=np.where(forced, rng.integers(0, len(cluster.prefill), n), -1).astype(np.int32),
+        forced_decode=np.where(forced, rng.integers(0, len(cluster.decode), n), -1).astype(np.int32),
+        scored=np.ones(n, np.bool_),
+    )
+
+
+def make_blocks(rng: Generator, full_blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Dense ids: a request takes the first blocks of its group's chain, then blocks of its own, then perhaps none."""
+    chain_blocks = 24
+    groups = int(rng.integers(1, 5))
+    next_id = groups * chain_blocks
+    ids: list[int] = []
+    offset = [0]
+    for full in full_blocks:
+        listed = int(full) if rng.random() < 0.8 else int(rng.integers(0, full + 1))
+        group = int(rng.integers(groups))
+        common = min(listed, int(rng.integers(0, chain_blocks + 1)))
+        own = listed - common
+        ids += range(group * chain_blocks, group * chain_blocks + common)
+        ids += range(next_id, next_id + own)
+        next_id += own
+        offset.append(len(ids))
+    _, dense = np.unique(np.array(ids, np.int64), return_inverse=True)
+    return dense.astype(np.int32), np.array(offset, np.int64)
