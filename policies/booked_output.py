@@ -26,7 +26,8 @@ def booked_output(table: LengthTable, classes: Sequence[str], levels: Sequence[f
         [[table.quantile(name, n, level) for n in inside] for name, level in zip(classes, levels, strict=True)]
     )
     at = np.searchsorted(np.array(table.prompt_edges, np.int64), workload.prompt_tokens, side="right")
-    return np.maximum(np.ceil(by_cell[workload.class_index, at]), 1).astype(np.int32)
+    tokens: Int32 = np.maximum(np.ceil(by_cell[workload.class_index, at]), 1).astype(np.int32)
+    return tokens
 
 
 def expected_output(table: LengthTable, classes: Sequence[str], workload: Workload) -> Int32:

@@ -6,6 +6,7 @@ that did not complete has neither and meets nothing. Only scored requests count 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,8 +20,8 @@ from policies.twin.workload import Workload
 Float64 = npt.NDArray[np.float64]
 Bool = npt.NDArray[np.bool_]
 
-BLOCK_S = 30.0
-"""Length of the blocks of `block_sums`: the shortest block of the bootstrap."""
+BLOCK_S = 5.0
+"""Length of the blocks of `block_sums`; the bootstrap joins them into longer ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +145,7 @@ class Outcome:
     failed: int
     preemptions: int
     goodput_frac: float
-    goodput_frac_by_class: tuple[tuple[str, float], ...]
+    goodput_frac_by_class: Mapping[str, float]
     ttft_ms: Quantiles
     tpot_ms: Quantiles
     e2e_ms: Quantiles
@@ -164,9 +165,9 @@ def outcome(cluster: Cluster, workload: Workload, replay: Replay, goal: Goal) ->
     done = scored & ~np.isnan(times.ttft_s)
     sent = scored & (replay.transfer_drained_ns != NOT_YET)
     span_s = float(replay.finished_ns[done].max() - workload.arrival_ns[scored][0]) / 1e9 if done.any() else 0.0
-    by_class = tuple(
-        (c.name, goodput_frac(ok, np.where(workload.class_index == i, weight, 0.0))) for i, c in enumerate(goal.classes)
-    )
+    by_class = {
+        c.name: goodput_frac(ok, np.where(workload.class_index == i, weight, 0.0)) for i, c in enumerate(goal.classes)
+    }
     refused = (replay.status == int(Status.REJECTED)) | (replay.status == int(Status.TOO_LARGE))
     return Outcome(
         requests=int(scored.sum()),

@@ -33,7 +33,7 @@ class Case:
 class CaseScore:
     """A policy's result on a case. Goodput is hard, `soft` softened; `slices` softened, one value a piece of the day.
 
-    `block_value`, `block_weight`: sums of hard goodput per 30 s block, see `objective.BlockSums`.
+    `block_value`, `block_weight`: sums of hard goodput per 5 s block, see `objective.BlockSums`.
     """
 
     case: Case

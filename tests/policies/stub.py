@@ -12,12 +12,12 @@ from policies.objective import Outcome, Quantiles
 from policies.policy import Policy
 from policies.search_cases import PIECES, Case, CaseScore
 
-BLOCKS_A_DAY = 20
+BLOCKS_A_DAY = 120  # of 5 s
 
 
 @dataclass(frozen=True, slots=True)
 class StubFactory:
-    """Goodput by family, for `routecal` best at SloRisk 5; it falls above the load `knee`. Policies share a day's noise."""
+    """Goodput by family, for `routecal` best at SloRisk 5, falling above the load `knee`. A day's noise is shared."""
 
     by_family: Mapping[str, float] = field(default_factory=lambda: {"routecal": 0.9, "lmetric": 0.88})
     noise: float = 0.02
@@ -45,8 +45,8 @@ class StubFactory:
             goodput_frac=mean,
             soft=mean,
             slices=tuple(float(p.mean()) for p in np.array_split(frac, PIECES)),
-            block_value=tuple((frac * 300).tolist()),
-            block_weight=(300.0,) * BLOCKS_A_DAY,
+            block_value=tuple((frac * 50).tolist()),
+            block_weight=(50.0,) * BLOCKS_A_DAY,
             relaxation_s=self.relaxation_s,
             outcome=outcome(mean),
         )
@@ -70,7 +70,7 @@ def outcome(goodput_frac: float) -> Outcome:
         failed=0,
         preemptions=3,
         goodput_frac=goodput_frac,
-        goodput_frac_by_class=(("chat", goodput_frac),),
+        goodput_frac_by_class={"chat": goodput_frac},
         ttft_ms=some,
         tpot_ms=Quantiles(20.0, 25.0, 30.0),
         e2e_ms=some,
