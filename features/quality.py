@@ -77,7 +77,7 @@ def bad_lines(bad: list[BadLine], source: str, file: str) -> pl.DataFrame:
     )
 
 
-def _judged(failures: dy.FailureInfo[Any]) -> pl.DataFrame:
+def _judged(failures: dy.FailureInfo) -> pl.DataFrame:
     """Rows that broke a rule, with the names of all rules that they broke in `rules`."""
     details = failures.details()
     broken = [name for name in failures.counts() if name in details.columns]

@@ -1,0 +1,141 @@
+"""Training tables: what estimators are fitted on, made of `requests` and `node_loads`. Times in microseconds."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from features.schemas import DECODE_MOMENTS
+
+_UNFINISHED = ("rejected", "failed")
+_CENSORING = ("length", "cancelled")
+
+
+def length_table(requests: pl.DataFrame) -> pl.DataFrame:
+    """One row a request that was served, sorted by arrival: what a router knows of it at arrival, and its output.
+
+    Columns: request_id, arrived_at_us, slo_class, app, tenant, prompt_tokens, max_output_tokens, session_turn (requests
+    of the session before this one, null without a session), output_tokens, censored (the output was cut: the true
+    length is at least output_tokens). Rejected and failed requests and unknown outputs are left out.
+    """
+    turn = pl.col("arrived_at_us").rank("ordinal").over("session_id").cast(pl.Int64) - 1
+    return (
+        requests.sort("arrived_at_us", "request_id")
+        .with_columns(
+            session_turn=pl.when(pl.col("session_id").is_not_null()).then(turn),
+            censored=pl.col("finish_reason").is_in(list(_CENSORING)).fill_null(value=False),
+        )
+        .filter(
+            pl.col("output_tokens").is_not_null(),
+            ~pl.col("finish_reason").is_in(list(_UNFINISHED)).fill_null(value=False),
+        )
+        .select(
+            "request_id",
+            "arrived_at_us",
+            "slo_class",
+            "app",
+            "tenant",
+            "prompt_tokens",
+            "max_output_tokens",
+            "session_turn",
+            "output_tokens",
+            "censored",
+        )
+    )
+
+
+def prefill_steps(requests: pl.DataFrame, chunk_tokens: int) -> pl.DataFrame:
+    """One row a run of prefill steps whose make-up the log gives away, sorted by start and node.
+
+    Prompts that share start and end on a P and overlap no other prompt's prefill there were computed together: several
+    of them in one step, one alone in as many steps as it has chunks of `chunk_tokens` after its cached prefix.
+
+    Columns: node, started_at_us, busy_us, n_steps, prompts, new_tokens (sum of T over the steps, T = new tokens of a
+    step), sum_t2 (sum of T²), sum_chunk_context (sum of chunk · tokens before the chunk), last_tokens (T of the last
+    step; the others have chunk_tokens). A step's law adds up: busy = c0·n_steps + c1·new_tokens + c2·sum_t2 + c3·….
+    """
+    start, end = "prefill_started_at_us", "prefill_finished_at_us"
+    cached = pl.col("prefill_cached_tokens").fill_null(0)
+    known = requests.filter(
+        pl.all_horizontal(pl.col("prefill_node", start, end).is_not_null()), pl.col(end) > pl.col(start)
+    ).with_columns(new=pl.col("prompt_tokens") - cached, cached=cached, certain=_cached_known())
+    group = (
+        known.group_by(pl.col("prefill_node").alias("node"), start, end)
+        .agg(
+            pl.len().cast(pl.Int64).alias("prompts"),
+            pl.col("new").sum().alias("new_tokens"),
+            (pl.col("new") * pl.col("cached")).sum().alias("product"),
+            pl.col("cached").sum().alias("cached"),
+            pl.col("certain").all(),
+        )
+        .sort("node", start, end)
+    )
+    earlier_end = pl.col(end).cum_max().shift(1).over("node")
+    later_start = pl.col(start).shift(-1).over("node")
+    alone = (pl.col(start) >= earlier_end).fill_null(value=True) & (later_start >= pl.col(end)).fill_null(value=True)
+    one_step = (pl.col("prompts") == 1) | (pl.col("new_tokens") <= chunk_tokens)
+    rows = group.filter(alone & one_step & pl.col("certain") & (pl.col("new_tokens") > 0))
+    chunk = pl.lit(chunk_tokens, pl.Int64)
+    full = (pl.col("new_tokens") - 1) // chunk
+    last = pl.col("new_tokens") - full * chunk
+    # Chunk i of a lone prompt comes after cached + i·chunk tokens: the sum over full chunks is a triangle number.
+    lone = (
+        full * chunk * pl.col("cached")
+        + chunk * chunk * (full * (full - 1) // 2)
+        + last * (pl.col("cached") + full * chunk)
+    )
+    return rows.select(
+        "node",
+        pl.col(start).alias("started_at_us"),
+        (pl.col(end) - pl.col(start)).alias("busy_us"),
+        (full + 1).alias("n_steps"),
+        "prompts",
+        "new_tokens",
+        (full * chunk * chunk + last * last).alias("sum_t2"),
+        pl.when(pl.col("prompts") == 1).then(lone).otherwise(pl.col("product")).alias("sum_chunk_context"),
+        last.alias("last_tokens"),
+    ).sort("started_at_us", "node")
+
+
+def _cached_known() -> pl.Expr:
+    """The computed part of the prompt is known: its hit was logged, or the log says nothing about hashes at all."""
+    return pl.col("prefill_cached_tokens").is_not_null() | pl.col("block_hashes").is_null()
+
+
+def decode_steps(node_loads: pl.DataFrame) -> pl.DataFrame:
+    """One row a D and pair of consecutive samples between which it made steps: the table `steps`, plus moments.
+
+    busy_us, n_steps and new_tokens (generated) are differences of cumulative counters; sequences is the mean over those
+    steps, tokens the mean of running_tokens of the two samples, context_tokens null. Further columns: interval_us;
+    sequences_sq (mean of b²) and sequences_busy (mean of b·t, µs). A pair across a restart (a counter fell) is dropped.
+    """
+    moment = [pl.col("decode_moments").list.get(i, null_on_oob=True).alias(f"m{i}") for i in range(DECODE_MOMENTS)]
+    node = "node"
+    rows = node_loads.filter(pl.col("decode_moments").is_not_null()).sort(node, "observed_at_us")
+    change = [(pl.col(f"m{i}") - pl.col(f"m{i}").shift(1).over(node)).alias(f"d{i}") for i in range(DECODE_MOMENTS)]
+    fell = pl.any_horizontal(pl.col(f"d{i}") < 0 for i in range(DECODE_MOMENTS))
+    before_us = pl.col("observed_at_us").shift(1).over(node)
+    return (
+        rows.with_columns(moment)
+        .with_columns(
+            *change,
+            interval_us=pl.col("observed_at_us") - before_us,
+            tokens=(pl.col("running_tokens") + pl.col("running_tokens").shift(1).over(node)) / 2,
+        )
+        .filter((pl.col("d0") >= 1) & (pl.col("d2") >= 1) & ~fell)
+        .select(
+            "observed_at_us",
+            node,
+            pl.lit("decode").alias("phase"),
+            pl.col("d0").round().cast(pl.Int64).alias("n_steps"),
+            pl.col("d2").round().cast(pl.Int64).alias("busy_us"),
+            (pl.col("d1") / pl.col("d0")).alias("sequences"),
+            "tokens",
+            pl.col("d5").round().cast(pl.Int64).alias("new_tokens"),
+            pl.lit(None, pl.Float64).alias("context_tokens"),
+            pl.lit("decode_moments").alias("source"),
+            "interval_us",
+            (pl.col("d3") / pl.col("d0")).alias("sequences_sq"),
+            (pl.col("d4") / pl.col("d0")).alias("sequences_busy"),
+        )
+        .sort("observed_at_us", node)
+    )
