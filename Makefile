@@ -67,7 +67,7 @@ lock: ## resolve requirements.lock from pyproject.toml (needs a package index)
 	"$(PYTHON)" -m venv --clear .venv-lock
 	.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check pip-tools
 	cp requirements.lock .venv-lock/lock.txt
-	.venv-lock/bin/pip-compile --quiet --generate-hashes --allow-unsafe --extra dev --all-build-deps --strip-extras \
+	.venv-lock/bin/pip-compile --quiet --generate-hashes --allow-unsafe --extra dev --all-build-deps --no-strip-extras \
 	  --no-header --no-annotate --no-emit-options --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
 	  --output-file .venv-lock/lock.txt pyproject.toml
 	{ grep '^# ' requirements.lock; grep -vE '^(#|--|$$)' .venv-lock/lock.txt; } > .venv-lock/new.lock
