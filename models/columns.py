@@ -18,19 +18,17 @@ def require(frame: pl.DataFrame, columns: Sequence[str], *, table: str) -> None:
         raise ModelError(f"`{table}` must have the columns {list(columns)}", value=f"missing {missing}", place=table)
 
 
-def numeric(frame: pl.DataFrame, name: str, *, table: str, least: float | None = None) -> FloatArray:
-    """A column as float64, shape (rows,). ModelError for text, nulls, NaN, infinities, values below `least`."""
+def numeric(frame: pl.DataFrame, name: str, *, table: str, least: float) -> FloatArray:
+    """A column as float64, shape (rows,), null = NaN. ModelError for text, NaN, infinities, values below `least`."""
     column = frame[name]
     if not column.dtype.is_numeric():
         raise ModelError("a column must be numeric", value=str(column.dtype), place=f"{table}.{name}")
-    if column.null_count():
-        raise ModelError("a column must have no nulls", value=column.null_count(), place=f"{table}.{name}")
-    values = column.cast(pl.Float64).to_numpy().astype(np.float64, copy=True)
-    if not np.isfinite(values).all():
+    known = column.drop_nulls().cast(pl.Float64).to_numpy()
+    if not np.isfinite(known).all():
         raise ModelError("a column must be finite", place=f"{table}.{name}")
-    if least is not None and values.size and values.min() < least:
-        raise ModelError(f"`{name} >= {least}` must hold", value=float(values.min()), place=f"{table}.{name}")
-    return values
+    if known.size and known.min() < least:
+        raise ModelError(f"`{name} >= {least}` must hold", value=float(known.min()), place=f"{table}.{name}")
+    return column.cast(pl.Float64).fill_null(float("nan")).to_numpy().astype(np.float64, copy=True)
 
 
 def names(frame: pl.DataFrame, name: str, *, table: str) -> list[str]:

@@ -73,7 +73,7 @@ def fit_estimators(
 
 
 def score_estimators(estimators: Estimators, tables: TrainTables, *, min_steps: int = 100) -> HoldoutReport:
-    """Scores on held-out tables: lengths by class, steps by cell of at least `min_steps` steps; transfers are not read."""
+    """Scores on held-out tables: lengths by class, steps by cell of at least `min_steps` steps, no transfers."""
     return HoldoutReport(
         length=score_length(estimators.length, tables.lengths),
         prefill=prefill_cells(estimators.prefill, tables.prefill_steps, min_steps=min_steps),

@@ -1,6 +1,7 @@
 """Rows of finished requests as arrays: what a router knew at arrival, and how long the answer became.
 
-Columns: `arrived_at_us, slo_class, prompt_tokens, output_tokens, finish_reason`, optional `max_output_tokens`.
+Columns: `arrived_at_us, slo_class, prompt_tokens, output_tokens`, and `finish_reason` or else `censored` (the output
+was cut); optional `max_output_tokens`. The canonical table `requests` has them all.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from features.errors import ModelError
 from models.columns import numeric, require
 from models.metrics import BoolArray, FloatArray, IntArray
 
-COLUMNS = ("arrived_at_us", "slo_class", "prompt_tokens", "output_tokens", "finish_reason")
+COLUMNS = ("arrived_at_us", "slo_class", "prompt_tokens", "output_tokens")
 UNFINISHED = ("cancelled", "rejected", "failed")
 
 
@@ -51,18 +52,14 @@ def read_lengths(table: pl.DataFrame) -> LengthRows:
     require(table, COLUMNS, table="lengths")
     if "max_output_tokens" not in table.columns:
         table = table.with_columns(max_output_tokens=pl.lit(None, pl.Int64))
-    reason = pl.col("finish_reason").cast(pl.String)
-    # A log without finish reasons holds finished requests: a null reason is no reason to drop a length.
-    used = table.filter(
-        pl.col("output_tokens").is_not_null(),
-        pl.col("prompt_tokens").is_not_null(),
-        ~reason.is_in(UNFINISHED).fill_null(value=False),
-    ).select(
+    dropped, censored = _ending(table)
+    known = pl.col("output_tokens").is_not_null() & pl.col("prompt_tokens").is_not_null()
+    used = table.filter(known & ~dropped).select(
         "arrived_at_us",
         "prompt_tokens",
         pl.col("slo_class").cast(pl.String),
         output=pl.min_horizontal("output_tokens", "max_output_tokens"),
-        censored=(reason == "length").fill_null(value=False),
+        censored=censored,
     )
     used = used.sort("arrived_at_us", "prompt_tokens", "output", "slo_class", "censored", nulls_last=True)
     classes = tuple(sorted(used["slo_class"].drop_nulls().unique().to_list()))
@@ -79,3 +76,20 @@ def read_lengths(table: pl.DataFrame) -> LengthRows:
         censored=used["censored"].to_numpy().astype(np.bool_),
         excluded=table.height - used.height,
     )
+
+
+def _ending(table: pl.DataFrame) -> tuple[pl.Expr, pl.Expr]:
+    """Rows that did not finish, and rows that hit their limit.
+
+    How long a cancelled answer would have become is anyone's guess: it is not a length. A log without finish reasons holds finished requests: a null reason is no reason to drop a length.
+    """
+    if "finish_reason" in table.columns:
+        reason = pl.col("finish_reason").cast(pl.String)
+        return reason.is_in(UNFINISHED).fill_null(value=False), (reason == "length").fill_null(value=False)
+    if "censored" not in table.columns:
+        raise ModelError(
+            "`lengths` must have the column finish_reason or censored", value=table.columns, place="lengths"
+        )
+    cut = pl.col("censored").cast(pl.Boolean).fill_null(value=False)
+    at_limit = (pl.col("output_tokens") >= pl.col("max_output_tokens")).fill_null(value=False)
+    return cut & ~at_limit, cut & at_limit

@@ -2,10 +2,12 @@
 
 A row is a window of one node: one step, or what two readings of its counters enclose.
 
-- prefill: `node, n_steps, busy_us, sum_tokens, sum_tokens2, sum_chunk_context`: sums over the steps of T, T² and
-  Σ chunk·context (as in `StepLaw`), so a window of many steps is as exact as single steps.
+- prefill: `node, n_steps, busy_us, new_tokens, sum_t2, sum_chunk_context`: sums over the steps of T, T², and
+  chunk·context (as in `StepLaw`), so a window of many steps is as exact as single steps.
 - decode: `node, n_steps, busy_us, sequences, tokens`: means over the window's steps of running sequences and of their
   context tokens. The square of a mean stands for the mean square: windows must be short against the drift of the batch.
+
+A window with an unknown (null) value is unusable, like one without a step.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from models.columns import names, numeric, require
 from models.metrics import FloatArray, IntArray
 from models.portable import StepLaw
 
-PREFILL_COLUMNS = ("node", "n_steps", "busy_us", "sum_tokens", "sum_tokens2", "sum_chunk_context")
+PREFILL_COLUMNS = ("node", "n_steps", "busy_us", "new_tokens", "sum_t2", "sum_chunk_context")
 DECODE_COLUMNS = ("node", "n_steps", "busy_us", "sequences", "tokens")
 
 
@@ -31,7 +33,7 @@ class StepRows:
 
     `nodes`: names, sorted; `node`: index into them, shape (rows,). `steps`: per window. `seconds`: mean of a step.
     `x`: shape (rows, 4), per-step means of the law's terms (1, T, T², Σ chunk·context) or (1, n, t, t²), not clipped.
-    `unusable`: windows without a step, without work or without time; they say nothing about a law.
+    `unusable`: windows without a step, work or time, or with an unknown value; they say nothing about a law.
     """
 
     nodes: tuple[str, ...]
@@ -43,23 +45,23 @@ class StepRows:
 
 
 def read_prefill(rows: pl.DataFrame) -> StepRows:
-    """Prefill windows. ModelError if a column is missing, null, not numeric, negative, or the squares impossible."""
+    """Prefill windows. ModelError if a column is missing, not numeric, negative, or the squares impossible."""
     require(rows, PREFILL_COLUMNS, table="prefill_steps")
     steps, busy_us, tokens, tokens2, context = _numbers(rows, PREFILL_COLUMNS, "prefill_steps")
-    usable = (steps >= 1) & (busy_us > 0) & (tokens > 0)
+    usable = (steps >= 1) & (busy_us > 0) & (tokens > 0) & np.isfinite(tokens2) & np.isfinite(context)
     # Cauchy-Schwarz: no distribution of the tokens over the steps has a smaller sum of squares.
     if np.any(tokens2[usable] * steps[usable] < tokens[usable] ** 2 * (1.0 - 1e-9)):
-        raise ModelError("`sum_tokens2 · n_steps >= sum_tokens²` must hold", place="prefill_steps.sum_tokens2")
+        raise ModelError("`sum_t2 · n_steps >= new_tokens²` must hold", place="prefill_steps.sum_t2")
     per_step = np.maximum(steps, 1.0)
     x = np.stack([np.ones_like(steps), tokens / per_step, tokens2 / per_step, context / per_step], axis=1)
     return _sorted(names(rows, "node", table="prefill_steps"), steps, busy_us, x, usable)
 
 
 def read_decode(rows: pl.DataFrame) -> StepRows:
-    """Decode windows. ModelError if a column is missing, null, not numeric or negative."""
+    """Decode windows. ModelError if a column is missing, not numeric or negative."""
     require(rows, DECODE_COLUMNS, table="decode_steps")
     steps, busy_us, sequences, tokens = _numbers(rows, DECODE_COLUMNS, "decode_steps")
-    usable = (steps >= 1) & (busy_us > 0) & (sequences > 0)
+    usable = (steps >= 1) & (busy_us > 0) & (sequences > 0) & np.isfinite(tokens)
     x = np.stack([np.ones_like(steps), sequences, tokens, tokens * tokens], axis=1)
     return _sorted(names(rows, "node", table="decode_steps"), steps, busy_us, x, usable)
 

@@ -27,7 +27,7 @@ MIN_ROWS = 20
 class TransferFit:
     """A law with how it was found. `error`: by kind of path, against the observed durations of the rows that were kept.
 
-    `rows` = transfers used, of which `trimmed` were set aside as out of line; `unusable` had no bytes, share or time.
+    `rows` = transfers used, of which `trimmed` were set aside as out of line; `unusable` lacked bytes, share or time.
     `borrowed`: kinds with too few rows of their own, which took the other's numbers.
     `clamped`: kinds that seemed faster than their line.
     """

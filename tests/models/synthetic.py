@@ -40,9 +40,7 @@ def prefill_windows(rng: np.random.Generator, count: int, *, truth: StepLaw = PR
         noise = np.exp(rng.normal(0.0, SIGMA, steps))
         busy_s = truth.prefill_s(node, tokens, tokens * context) * float(noise.sum())
         rows.append((node, steps, round(busy_s * 1e6), tokens * steps, tokens**2 * steps, tokens * context * steps))
-    return pl.DataFrame(
-        rows, ["node", "n_steps", "busy_us", "sum_tokens", "sum_tokens2", "sum_chunk_context"], orient="row"
-    )
+    return pl.DataFrame(rows, ["node", "n_steps", "busy_us", "new_tokens", "sum_t2", "sum_chunk_context"], orient="row")
 
 
 def decode_windows(rng: np.random.Generator, count: int, *, truth: StepLaw = DECODE_TRUTH) -> pl.DataFrame:

@@ -117,6 +117,14 @@ def test_unfinished_requests_say_nothing_and_censored_ones_are_counted() -> None
     assert fit.table.quantile("batch", 20_000, 0.95) < 900 * 1.2
 
 
+def test_a_cut_output_below_its_limit_was_cancelled() -> None:
+    rows = requests(np.random.default_rng(8), 1000)
+    limit = pl.when(pl.int_range(pl.len()) % 2 == 0).then(pl.col("output_tokens")).otherwise(10**7)
+    cut = rows.with_columns(max_output_tokens=limit, censored=pl.int_range(pl.len()) < 100).drop("finish_reason")
+    fit = fit_length(cut, seed=1)
+    assert (fit.rows, fit.excluded, fit.censored) == (950, 50, 50)
+
+
 def test_requests_without_class_count_for_all() -> None:
     rows = requests(np.random.default_rng(9), 600).with_columns(slo_class=pl.lit(None, pl.String))
     fit = fit_length(rows, seed=1)
@@ -137,7 +145,8 @@ def test_the_same_rows_give_the_same_table() -> None:
         (requests(np.random.default_rng(1), 19), LEVELS, "at least 20"),
         (requests(np.random.default_rng(1), 100), (0.9, 0.5), "ascend"),
         (requests(np.random.default_rng(1), 100), (), "ascend"),
-        (requests(np.random.default_rng(1), 100).drop("finish_reason"), LEVELS, "missing"),
+        (requests(np.random.default_rng(1), 100).drop("finish_reason"), LEVELS, "finish_reason"),
+        (requests(np.random.default_rng(1), 100).drop("slo_class"), LEVELS, "missing"),
         (requests(np.random.default_rng(1), 100).with_columns(slo_class=pl.lit("*")), LEVELS, "all classes"),
         (requests(np.random.default_rng(1), 100).with_columns(output_tokens=pl.lit(-1)), LEVELS, "output >= 0"),
     ],

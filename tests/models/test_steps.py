@@ -30,7 +30,7 @@ def decode_data(seed: int) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 def held_out(train: pl.DataFrame, test: pl.DataFrame, kind: str, *, node_effects: bool = True) -> ApeSummary:
     """Errors over cells of `test` against the noise-free truth, a third of them without any row in training."""
-    size = "sum_tokens" if kind == "prefill" else "sequences"
+    size = "new_tokens" if kind == "prefill" else "sequences"
     per_step = pl.col(size) / (pl.col("n_steps") if kind == "prefill" else 1)
     key = (per_step.log(2).floor().cast(pl.Int64) + pl.col("node").str.slice(1, 1).cast(pl.Int64)) % 3
     if kind == "prefill":
@@ -121,8 +121,8 @@ def test_exact_laws_come_back_without_noise() -> None:
             "node": [f"p{i % 3}" for i in range(300)],
             "n_steps": 1,
             "busy_us": seconds * 1e6,
-            "sum_tokens": tokens,
-            "sum_tokens2": tokens**2,
+            "new_tokens": tokens,
+            "sum_t2": tokens**2,
             "sum_chunk_context": chunk_context,
         }
     )
@@ -150,8 +150,9 @@ def test_errors_are_reported_by_cell() -> None:
 def test_idle_windows_are_counted_and_ignored() -> None:
     train = decode_data(1)[0]
     idle = train.head(7).with_columns(n_steps=pl.lit(0, pl.Int64), busy_us=pl.lit(0, pl.Int64))
-    fit = fit_decode(pl.concat([train, idle]))
-    assert fit.unusable == 7
+    unknown = train.tail(4).with_columns(tokens=pl.lit(None, pl.Float64))
+    fit = fit_decode(pl.concat([train, idle, unknown]))
+    assert fit.unusable == 11
     assert fit.law == fit_decode(train).law
 
 
@@ -159,7 +160,7 @@ BAD = [
     (lambda t: t.drop("tokens"), "missing"),
     (lambda t: t.head(19), "at least 20"),
     (lambda t: t.with_columns(tokens=pl.col("tokens").cast(pl.String)), "numeric"),
-    (lambda t: t.with_columns(tokens=pl.lit(None, pl.Float64)), "no nulls"),
+    (lambda t: t.with_columns(tokens=pl.lit(None, pl.Float64)), "1500 without"),
     (lambda t: t.with_columns(node=pl.lit(None, pl.String)), "no nulls"),
     (lambda t: t.with_columns(node=pl.lit(3)), "text"),
     (lambda t: t.with_columns(tokens=-pl.col("tokens")), "tokens >= 0"),
@@ -175,5 +176,5 @@ def test_a_table_that_breaks_its_contract_is_refused(spoil: object, text: str) -
 
 
 def test_impossible_sums_of_squares_are_refused() -> None:
-    with pytest.raises(ModelError, match="sum_tokens2"):
-        fit_prefill(prefill_data(1)[0].with_columns(sum_tokens2=pl.col("sum_tokens")))
+    with pytest.raises(ModelError, match="sum_t2"):
+        fit_prefill(prefill_data(1)[0].with_columns(sum_t2=pl.col("new_tokens")))
