@@ -81,7 +81,8 @@ def read_lengths(table: pl.DataFrame) -> LengthRows:
 def _ending(table: pl.DataFrame) -> tuple[pl.Expr, pl.Expr]:
     """Rows that did not finish, and rows that hit their limit.
 
-    How long a cancelled answer would have become is anyone's guess: it is not a length. A log without finish reasons holds finished requests: a null reason is no reason to drop a length.
+    How long a cancelled answer would have become is anyone's guess: it is not a length. A log without finish reasons
+    holds finished requests: a null reason is no reason to drop a length.
     """
     if "finish_reason" in table.columns:
         reason = pl.col("finish_reason").cast(pl.String)
