@@ -1,7 +1,8 @@
 """JSON lines from a file, in chunks: fast where a chunk is clean, line by line where it is not.
 
 A chunk of whole lines goes to polars with a strict schema. If polars refuses it (or skipped a blank line, which would
-shift row numbers), each line is judged alone and the bad ones are reported with their row; nothing is ever guessed.
+shift row numbers, or took an object for a text), each line is judged alone and the bad ones are reported with their row;
+nothing is ever guessed.
 Text that the schema does not name, such as prompts, is dropped while parsing.
 """
 
@@ -18,7 +19,7 @@ from typing import Any
 import polars as pl
 
 from features.errors import SourceError
-from features.readers.conform import misfit
+from features.readers.conform import misfit, nested_text
 from features.readers.plain import read_blocks
 
 CHUNK_BYTES = 8 << 20
@@ -113,7 +114,7 @@ def _chunks(path: Path, size: int) -> Iterator[_Chunk]:
 def _fast(chunk: _Chunk, schema: Schema) -> Parsed | None:
     lines = chunk.content.count(b"\n") + (not chunk.content.endswith(b"\n"))
     frame = _strict([chunk.content], schema)
-    if frame is None or frame.height != lines:
+    if frame is None or frame.height != lines or nested_text(frame):
         return None
     return Parsed(frame.with_columns(pl.int_range(chunk.first_row, chunk.first_row + lines, dtype=pl.Int64).alias(ROW)))
 
