@@ -97,7 +97,7 @@ class Policy:
             raise PolicyError("`release_floor > 0` must hold", value=self.release_floor, hint="it is a divisor")
         for name, table in (("risk_ttft", self.risk_ttft), ("risk_tpot", self.risk_tpot)):
             ascends = all(a <= b for a, b in pairwise(table))
-            if len(table) != GRID_POINTS or not ascends or not (0.0 <= table[0] and table[-1] <= 1.0):
+            if len(table) != GRID_POINTS or not ascends or table[0] < 0.0 or table[-1] > 1.0:
                 raise PolicyError(f"`{name}` must hold {GRID_POINTS} probabilities that never fall", value=len(table))
 
 

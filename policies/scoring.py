@@ -73,7 +73,7 @@ def decode_rule(node: DecodeView, estimated: float) -> str | None:
 def lacks_room(
     node: DecodeView, room: float, estimated: float, delta: float, policy: Policy, request: RequestView
 ) -> bool:
-    """The capacity rule. `delta` NaN (unknown arrival) counts as the horizon; unknown room fails under `exclude` only."""
+    """The capacity rule. `delta` NaN (unknown arrival) = the horizon; unknown room fails under `exclude` only."""
     growth, release = known(node.growth_blocks_per_s), known(node.release_blocks_per_s)
     net = (0.0 if math.isnan(growth) else growth) - (0.0 if math.isnan(release) else release)
     ahead = policy.horizon_s if math.isnan(delta) else delta

@@ -12,14 +12,17 @@ from policies.families.parts_kernel import (
     BACKLOG_REQUESTS,
     BACKLOG_TOKENS,
     BOOKED,
+    GROWTH,
     RECEIVING,
+    RELEASE,
     RUNNING,
     USABLE,
+    capacity_rate,
     committed_blocks,
-    decode_tie,
     estimated_blocks,
     lacks_room,
-    prefill_tie,
+    node_tie,
+    room_blocks,
 )
 from policies.families.registry import CAPACITY, FAMILIES
 from policies.kernel_types import PolicyArrays, PoolArrays, Scratch, ViewArrays
@@ -30,6 +33,8 @@ NEEDS_ROOM = tuple(family in CAPACITY for family in FAMILIES)
 PREFILL_FIRST = 1
 DECODE_FIRST = 2
 ANY_RACK = -1
+PREFILL = 0
+DECODE = 1
 
 
 @kernel
@@ -50,45 +55,45 @@ def choose_apart(
     if not _mark(policy, pool, view, request, capacity, scratch) and capacity and policy.when_full == 0:
         _mark(policy, pool, view, request, False, scratch)
     if policy.same_rack == DECODE_FIRST:
-        j = _pick_decode(policy, pool, view, request, tie_seed, ANY_RACK, scratch)
+        j = _pick(policy, pool, view, request, tie_seed, DECODE, ANY_RACK, scratch)
         if j < 0:
             return -1
-        i = _pick_prefill(policy, pool, view, request, tie_seed, pool.decode_rack[j], scratch)
+        i = _pick(policy, pool, view, request, tie_seed, PREFILL, pool.decode_rack[j], scratch)
         if i < 0:
-            i = _pick_prefill(policy, pool, view, request, tie_seed, ANY_RACK, scratch)
-        return i * view.decode.shape[0] + j
-    i = _pick_prefill(policy, pool, view, request, tie_seed, ANY_RACK, scratch)
+            i = _pick(policy, pool, view, request, tie_seed, PREFILL, ANY_RACK, scratch)
+        return i * int(view.decode.shape[0]) + j
+    i = _pick(policy, pool, view, request, tie_seed, PREFILL, ANY_RACK, scratch)
     if i < 0:
         return -1
     j = -1
     if policy.same_rack == PREFILL_FIRST:
-        j = _pick_decode(policy, pool, view, request, tie_seed, pool.prefill_rack[i], scratch)
+        j = _pick(policy, pool, view, request, tie_seed, DECODE, pool.prefill_rack[i], scratch)
     if j < 0:
-        j = _pick_decode(policy, pool, view, request, tie_seed, ANY_RACK, scratch)
-    return i * view.decode.shape[0] + j
+        j = _pick(policy, pool, view, request, tie_seed, DECODE, ANY_RACK, scratch)
+    return i * int(view.decode.shape[0]) + j
 
 
 @kernel
-def _prefill_key(policy: PolicyArrays, view: ViewArrays, i: int, prompt: int, turn: int) -> float:
-    if policy.family == ROUND_ROBIN:
-        n = view.prefill.shape[0]
-        return float((i - turn % n) % n)
-    row = view.prefill[i]
-    if policy.family == LMETRIC:
-        return (row[BACKLOG_TOKENS] + float(prompt) - float(view.hit_tokens[i])) * (row[BACKLOG_REQUESTS] + 1.0)
-    return row[BACKLOG_TOKENS]
-
-
-@kernel
-def _decode_key(policy: PolicyArrays, pool: PoolArrays, view: ViewArrays, j: int, turn: int) -> float:
+def _key(
+    policy: PolicyArrays, pool: PoolArrays, view: ViewArrays, request: tuple[int, int, int, int], side: int, at: int
+) -> float:
+    """What the family compares of one node."""
+    prompt, _, _, turn = request
+    if side == PREFILL:
+        if policy.family == ROUND_ROBIN:
+            return float((at - turn % view.prefill.shape[0]) % view.prefill.shape[0])
+        backlog = view.prefill[at, BACKLOG_TOKENS]
+        if policy.family == LMETRIC:
+            work = backlog + float(prompt) - float(view.hit_tokens[at])
+            return float(work * (view.prefill[at, BACKLOG_REQUESTS] + 1.0))
+        return float(backlog)
     if policy.family == ROUND_ROBIN:
         n = view.decode.shape[0]
-        return float((j - (turn + turn // view.prefill.shape[0]) % n) % n)
-    row = view.decode[j]
+        return float((at - (turn + turn // view.prefill.shape[0]) % n) % n)
     if policy.family == LMETRIC:
-        sequences = row[RUNNING] + row[RECEIVING] + row[BOOKED]
-        return (sequences + 1.0) * (committed_blocks(view, j) * float(pool.block_tokens))
-    return row[ACTIVE] / row[USABLE]
+        sequences = view.decode[at, RUNNING] + view.decode[at, RECEIVING] + view.decode[at, BOOKED]
+        return float((sequences + 1.0) * (committed_blocks(view, at) * float(pool.block_tokens)))
+    return float(view.decode[at, ACTIVE] / view.decode[at, USABLE])
 
 
 @kernel
@@ -101,7 +106,7 @@ def _mark(
     scratch: Scratch,
 ) -> bool:
     """Scores: NaN for a candidate, inf for the rest; no terms and no predictions. True if there is a candidate."""
-    prompt, output, class_index, turn = request
+    prompt, output, class_index, _ = request
     scratch.terms[:, :, :] = math.nan
     scratch.predicted_ttft_s[:, :] = math.nan
     scratch.predicted_tpot_s[:, :] = math.nan
@@ -109,7 +114,7 @@ def _mark(
     any_prefill = False
     for i in range(view.prefill.shape[0]):
         closed = view.prefill_open[i] == 0 or -(-prompt // pool.block_tokens) > pool.prefill_blocks[i]
-        if closed or (policy.unknown == 1 and math.isnan(_prefill_key(policy, view, i, prompt, turn))):
+        if closed or (policy.unknown == 1 and math.isnan(_key(policy, pool, view, request, PREFILL, i))):
             scratch.scores[i, :] = math.inf
         else:
             any_prefill = True
@@ -118,8 +123,10 @@ def _mark(
         estimated = estimated_blocks(pool, view, j, prompt, output)
         closed = view.decode_open[j] == 0 or estimated > view.decode[j, USABLE]
         if not closed and capacity:
-            closed = lacks_room(policy, view, j, estimated, policy.horizon_s, class_index)
-        if closed or (policy.unknown == 1 and math.isnan(_decode_key(policy, pool, view, j, turn))):
+            rate = capacity_rate(view.decode[j, GROWTH], view.decode[j, RELEASE])
+            reserve = policy.reserve_blocks[class_index]
+            closed = lacks_room(policy, room_blocks(view, j), estimated, rate, policy.horizon_s, reserve)
+        if closed or (policy.unknown == 1 and math.isnan(_key(policy, pool, view, request, DECODE, j))):
             scratch.scores[:, j] = math.inf
         else:
             any_decode = True
@@ -127,80 +134,46 @@ def _mark(
 
 
 @kernel
-def _pick_prefill(
+def _pick(
     policy: PolicyArrays,
     pool: PoolArrays,
     view: ViewArrays,
     request: tuple[int, int, int, int],
     tie_seed: np.uint64,
+    side: int,
     rack: int,
     scratch: Scratch,
 ) -> int:
-    """The candidate P of the smallest key in a rack, or -1."""
+    """The candidate node of the smallest key in a rack, or -1. An unknown key counts as the largest known one."""
+    racks = pool.prefill_rack if side == PREFILL else pool.decode_rack
     worst = math.nan
-    for turn_two in range(2):
-        best = math.inf
-        chosen = -1
-        for i in range(view.prefill.shape[0]):
-            if not _row_open(scratch, i) or (rack != ANY_RACK and pool.prefill_rack[i] != rack):
-                continue
-            key = _prefill_key(policy, view, i, request[0], request[3])
-            if turn_two == 0:
-                if not math.isnan(key) and not key <= worst:
-                    worst = key
-                continue
+    for at in range(len(racks)):
+        if (rack == ANY_RACK or racks[at] == rack) and _is_open(scratch, side, at):
+            key = _key(policy, pool, view, request, side, at)
+            if not math.isnan(key) and not key <= worst:
+                worst = key
+    best = math.inf
+    chosen = -1
+    for at in range(len(racks)):
+        if (rack == ANY_RACK or racks[at] == rack) and _is_open(scratch, side, at):
+            key = _key(policy, pool, view, request, side, at)
             if math.isnan(key):
                 key = 0.0 if math.isnan(worst) else worst
-            tied = key == best and prefill_tie(tie_seed, i) < prefill_tie(tie_seed, chosen)
+            tied = key == best and node_tie(tie_seed, at, side) < node_tie(tie_seed, chosen, side)
             if key < best or tied:
                 best = key
-                chosen = i
+                chosen = at
     return chosen
 
 
 @kernel
-def _pick_decode(
-    policy: PolicyArrays,
-    pool: PoolArrays,
-    view: ViewArrays,
-    request: tuple[int, int, int, int],
-    tie_seed: np.uint64,
-    rack: int,
-    scratch: Scratch,
-) -> int:
-    """The candidate D of the smallest key in a rack, or -1."""
-    worst = math.nan
-    for turn_two in range(2):
-        best = math.inf
-        chosen = -1
-        for j in range(view.decode.shape[0]):
-            if not _column_open(scratch, j) or (rack != ANY_RACK and pool.decode_rack[j] != rack):
-                continue
-            key = _decode_key(policy, pool, view, j, request[3])
-            if turn_two == 0:
-                if not math.isnan(key) and not key <= worst:
-                    worst = key
-                continue
-            if math.isnan(key):
-                key = 0.0 if math.isnan(worst) else worst
-            tied = key == best and decode_tie(tie_seed, j) < decode_tie(tie_seed, chosen)
-            if key < best or tied:
-                best = key
-                chosen = j
-    return chosen
-
-
-@kernel
-def _row_open(scratch: Scratch, i: int) -> bool:
-    for j in range(scratch.scores.shape[1]):
-        if math.isnan(scratch.scores[i, j]):
-            return True
-    return False
-
-
-@kernel
-def _column_open(scratch: Scratch, j: int) -> bool:
-    for i in range(scratch.scores.shape[0]):
-        if math.isnan(scratch.scores[i, j]):
-            return True
-    return False
+def _is_open(scratch: Scratch, side: int, at: int) -> bool:
+    """A node is a candidate if one of its pairs is."""
+    other = 0
+    if side == PREFILL:
+        while other < scratch.scores.shape[1] and not math.isnan(scratch.scores[at, other]):
+            other += 1
+        return other < int(scratch.scores.shape[1])
+    while other < scratch.scores.shape[0] and not math.isnan(scratch.scores[other, at]):
+        other += 1
+    return other < int(scratch.scores.shape[0])

@@ -18,6 +18,7 @@ from policies.families.parts_kernel import (
     RUNNING_TOKENS,
     SENDING,
     USABLE,
+    capacity_rate,
     committed_blocks,
     compute_s,
     decode_draw,
@@ -29,6 +30,7 @@ from policies.families.parts_kernel import (
     prefill_draw,
     prefill_wait_s,
     reservation_s,
+    room_blocks,
 )
 from policies.kernel_types import LawArrays, PolicyArrays, PoolArrays, Scratch, ViewArrays
 
@@ -69,10 +71,11 @@ def choose_pair(
 
 @kernel
 def _open_rows(laws: LawArrays, pool: PoolArrays, view: ViewArrays, prompt: int, scratch: Scratch) -> None:
-    """P's parts, written into every pair of its row: C(h) and the egress share wait in the places of the predictions."""
+    """P's parts, in every pair of its row; C(h) and the egress share wait in the places of the predictions."""
     for i in range(view.prefill.shape[0]):
         if view.prefill_open[i] == 0 or -(-prompt // pool.block_tokens) > pool.prefill_blocks[i]:
-            scratch.scores[i, :] = math.inf
+            for j in range(view.decode.shape[0]):
+                scratch.scores[i, j] = math.inf
             continue
         wait = prefill_wait_s(laws, pool, view, i, prompt)
         compute = compute_s(laws, i, prompt, 0, pool.chunk_tokens)
@@ -101,69 +104,73 @@ def _fill_column(
 ) -> bool:
     """Terms of every pair with D j; True if one is unknown."""
     prompt, expected_output, class_index, waited_s = request
-    row = view.decode[j]
-    k = float(pool.kv_bytes_per_token)
+    # Elements, not row views: a view counts references, which costs more than the arithmetic.
+    usable = view.decode[j, USABLE]
+    running, running_tokens = view.decode[j, RUNNING], view.decode[j, RUNNING_TOKENS]
+    receiving = view.decode[j, RECEIVING]
     resident = view.resident_tokens[j]
-    # D's parts
+    size = float(prompt) * float(pool.kv_bytes_per_token)
+    size_now = float(prompt - resident) * float(pool.kv_bytes_per_token)
     reservation = reservation_s(policy, pool, view, j, prompt)
-    boundary = 0.0 if row[RUNNING] <= 0.0 else 0.5 * decode_s(laws, j, row[RUNNING], row[RUNNING_TOKENS])
-    sequences = row[RUNNING] + row[RECEIVING] + row[BOOKED]
-    tokens = row[RUNNING_TOKENS] + row[RECEIVING_TOKENS] + row[BOOKED_TOKENS] + float(prompt)
+    boundary = 0.0 if running <= 0.0 else 0.5 * decode_s(laws, j, running, running_tokens)
+    sequences = running + receiving + view.decode[j, BOOKED]
+    tokens = running_tokens + view.decode[j, RECEIVING_TOKENS] + view.decode[j, BOOKED_TOKENS] + float(prompt)
     first_step = decode_s(laws, j, sequences + 1.0, tokens)
     tpot = decode_s(laws, j, sequences + 1.0, tokens + 0.5 * float(expected_output))
     decode_wait = reservation + boundary + first_step
-    ingress = pool.ingress[j] / (1.0 + row[RECEIVING])
-    alone = estimated / row[USABLE]
+    ingress = pool.ingress[j] / (1.0 + receiving)
+    alone = estimated / usable
     held = committed_blocks(view, j) + estimated
-    net = row[GROWTH] - row[RELEASE]
+    growth, release = view.decode[j, GROWTH], view.decode[j, RELEASE]
+    net = growth - release
+    rate = capacity_rate(growth, release)
+    room = room_blocks(view, j)
+    reserve = policy.reserve_blocks[class_index]
     met_tpot = met(policy.tpot_target_s[class_index], tpot, policy.risk_tpot)
     ttft_left = policy.ttft_target_s[class_index] - waited_s
     unknown = False
     for i in range(view.prefill.shape[0]):
         if scratch.scores[i, j] == math.inf:
             continue
-        terms = scratch.terms[i, j]
-        wait = terms[0]
-        compute = terms[1]
-        # transfer
+        wait = scratch.terms[i, j, 0]
+        compute = scratch.terms[i, j, 1]
         share = scratch.predicted_tpot_s[i, j]
         path = pool.path_kind[i, j]
-        if path == 1 and pool.path_uplink[i, j] >= 0:
-            link = pool.path_uplink[i, j]
+        link = pool.path_uplink[i, j]
+        if link >= 0:
             share = _least(share, pool.uplink[link] / (1.0 + view.uplink_flows[link]))
-        share = _least(share, ingress)
-        rate = share * laws.efficiency[path]
-        transfer = laws.alpha_s[path] + float(prompt) * k / rate
+        bandwidth = _least(share, ingress) * laws.efficiency[path]
+        transfer = laws.alpha_s[path] + size / bandwidth
         compute_now = compute
         transfer_now = transfer
         benefit = 0.0
         if view.hit_tokens[i] > 0 or resident > 0:
             compute_now = scratch.predicted_ttft_s[i, j]
-            transfer_now = laws.alpha_s[path] + float(prompt - resident) * k / rate
+            transfer_now = laws.alpha_s[path] + size_now / bandwidth
             benefit = compute + transfer - compute_now - transfer_now
-            if benefit <= 0.0:
+            if benefit <= 0.0:  # a hit that does not pay counts as none
                 compute_now = compute
                 transfer_now = transfer
                 benefit = 0.0
-        # predictions
         arrival = wait + compute_now + reservation + transfer_now
         ttft = arrival + boundary + first_step
         delta = policy.horizon_s if policy.horizon_s < arrival else arrival
-        projected = (held + net * delta) / row[USABLE]
+        projected = (held + net * delta) / usable
         above = (alone if projected < alone else projected) - policy.high_water
         above = (0.0 if above < 0.0 else above) / (1.0 - policy.high_water)
-        terms[2] = transfer
-        terms[3] = decode_wait
-        terms[4] = above * above
-        terms[5] = 1.0 - met(ttft_left, ttft, policy.risk_ttft) * met_tpot
-        terms[BENEFIT] = benefit
+        risk = 1.0 - met(ttft_left, ttft, policy.risk_ttft) * met_tpot
+        scratch.terms[i, j, 2] = transfer
+        scratch.terms[i, j, 3] = decode_wait
+        scratch.terms[i, j, 4] = above * above
+        scratch.terms[i, j, 5] = risk
+        scratch.terms[i, j, BENEFIT] = benefit
         scratch.predicted_ttft_s[i, j] = ttft
         scratch.predicted_tpot_s[i, j] = tpot
-        if lacks_room(policy, view, j, estimated, delta, class_index):
+        if lacks_room(policy, room, estimated, rate, delta, reserve):
             scratch.scores[i, j] = FULL
-        for term in range(BENEFIT + 1):
-            if math.isnan(terms[term]):
-                unknown = True
+        # Unknown parts stay unknown in a sum; pressure and risk can be unknown on their own.
+        if math.isnan(wait + compute + transfer + decode_wait + above + risk + benefit):
+            unknown = True
     return unknown
 
 
@@ -223,7 +230,9 @@ def _best(
     policy: PolicyArrays, class_index: int, tie_seed: np.uint64, mark: float, unknown: bool, scratch: Scratch
 ) -> int:
     """Scores of the candidates, NaN predictions for the rest, and the winner."""
-    w = policy.weights[class_index]
+    w_0, w_1, w_2 = policy.weights[class_index, 0], policy.weights[class_index, 1], policy.weights[class_index, 2]
+    w_3, w_4, w_5 = policy.weights[class_index, 3], policy.weights[class_index, 4], policy.weights[class_index, 5]
+    w_6 = policy.weights[class_index, BENEFIT]
     worst_0 = _worst(unknown, mark, 0, scratch)
     worst_1 = _worst(unknown, mark, 1, scratch)
     worst_2 = _worst(unknown, mark, 2, scratch)
@@ -240,15 +249,15 @@ def _best(
         for j in range(n_decode):
             if scratch.scores[i, j] > mark:
                 scratch.scores[i, j] = math.inf
-                scratch.terms[i, j, :] = math.nan
+                for term in range(BENEFIT + 1):
+                    scratch.terms[i, j, term] = math.nan
                 scratch.predicted_ttft_s[i, j] = math.nan
                 scratch.predicted_tpot_s[i, j] = math.nan
                 continue
-            t = scratch.terms[i, j]
-            score = _part(w[0], t[0], worst_0) + _part(w[1], t[1], worst_1)
-            score = score + _part(w[2], t[2], worst_2) + _part(w[3], t[3], worst_3)
-            score = score + _part(w[4], t[4], worst_4) + _part(w[5], t[5], worst_5)
-            score = score - _part(w[BENEFIT], t[BENEFIT], worst_6)
+            score = _part(w_0, scratch.terms[i, j, 0], worst_0) + _part(w_1, scratch.terms[i, j, 1], worst_1)
+            score = score + _part(w_2, scratch.terms[i, j, 2], worst_2) + _part(w_3, scratch.terms[i, j, 3], worst_3)
+            score = score + _part(w_4, scratch.terms[i, j, 4], worst_4) + _part(w_5, scratch.terms[i, j, 5], worst_5)
+            score = score - _part(w_6, scratch.terms[i, j, BENEFIT], worst_6)
             if drawn:
                 score += jitter_p + policy.temperature_d_s * decode_draw(tie_seed, j)
             scratch.scores[i, j] = score

@@ -1,4 +1,4 @@
-"""Compiled pieces of the decision: laws, the parts of P and of D, ties. Twin of `policies.terms`, same operations, same order.
+"""Compiled pieces of the decision: laws, parts of P and of D, ties. `policies.terms`, operation by operation.
 
 NaN is unknown; comparisons are written so that it passes through them. No libm, no allocation.
 """
@@ -74,15 +74,9 @@ def pair_tie(tie_seed: np.uint64, i: int, j: int) -> np.uint64:
 
 
 @kernel
-def prefill_tie(tie_seed: np.uint64, i: int) -> np.uint64:
-    """Rank of a P among equals."""
-    return mix(tie_seed ^ np.uint64(i + 1))
-
-
-@kernel
-def decode_tie(tie_seed: np.uint64, j: int) -> np.uint64:
-    """Rank of a D among equals."""
-    return mix(tie_seed ^ np.uint64(j + 1 + DECODE_TIE))
+def node_tie(tie_seed: np.uint64, at: int, side: int) -> np.uint64:
+    """Rank of one node among equals; side 0 = P, 1 = D."""
+    return mix(tie_seed ^ np.uint64(at + 1 + side * DECODE_TIE))
 
 
 @kernel
@@ -91,7 +85,7 @@ def bucket(edges: Int64, factor: Float64, value: float) -> float:
     at = 0
     while at < len(edges) and edges[at] <= value:
         at += 1
-    return factor[at]
+    return float(factor[at])
 
 
 @kernel
@@ -99,7 +93,7 @@ def prefill_s(laws: LawArrays, i: int, tokens: float, chunk_context: float) -> f
     """Seconds of a prefill step on P i."""
     c = laws.prefill_coef
     poly = c[0] + c[1] * tokens + c[2] * tokens * tokens + c[3] * chunk_context
-    return poly * laws.prefill_factor[i] * bucket(laws.prefill_edges, laws.prefill_bucket, tokens)
+    return float(poly * laws.prefill_factor[i] * bucket(laws.prefill_edges, laws.prefill_bucket, tokens))
 
 
 @kernel
@@ -110,7 +104,7 @@ def decode_s(laws: LawArrays, j: int, sequences: float, tokens: float) -> float:
     c = laws.decode_coef
     x = tokens if tokens < laws.decode_cap else laws.decode_cap
     poly = c[0] + c[1] * sequences + c[2] * x + c[3] * x * x
-    return poly * laws.decode_factor[j] * bucket(laws.decode_edges, laws.decode_bucket, sequences)
+    return float(poly * laws.decode_factor[j] * bucket(laws.decode_edges, laws.decode_bucket, sequences))
 
 
 @kernel
@@ -152,28 +146,28 @@ def prefill_wait_s(laws: LawArrays, pool: PoolArrays, view: ViewArrays, i: int, 
     missing = need - row[AVAILABLE]
     missing = 0.0 if missing < 0.0 else missing
     blocked = missing * float(b) * float(pool.kv_bytes_per_token) / pool.egress[i]
-    return queue_s(laws, i, row[BACKLOG_TOKENS], row[PREFILL_AGE], float(pool.chunk_tokens)) + blocked
+    return float(queue_s(laws, i, row[BACKLOG_TOKENS], row[PREFILL_AGE], float(pool.chunk_tokens)) + blocked)
 
 
 @kernel
 def free_blocks(view: ViewArrays, j: int) -> float:
     """Blocks of D j that nobody holds."""
     row = view.decode[j]
-    return row[USABLE] - row[ACTIVE] - row[RESERVED] - row[INFLIGHT]
+    return float(row[USABLE] - row[ACTIVE] - row[RESERVED] - row[INFLIGHT])
 
 
 @kernel
 def room_blocks(view: ViewArrays, j: int) -> float:
     """What the capacity rule may give away on D j."""
     row = view.decode[j]
-    return free_blocks(view, j) + row[RECLAIMABLE] - row[BOOKED_BLOCKS]
+    return float(free_blocks(view, j) + row[RECLAIMABLE] - row[BOOKED_BLOCKS])
 
 
 @kernel
 def committed_blocks(view: ViewArrays, j: int) -> float:
     """Held, promised, under way and booked on D j."""
     row = view.decode[j]
-    return row[ACTIVE] + row[RESERVED] + row[INFLIGHT] + row[BOOKED_BLOCKS]
+    return float(row[ACTIVE] + row[RESERVED] + row[INFLIGHT] + row[BOOKED_BLOCKS])
 
 
 @kernel
@@ -197,16 +191,17 @@ def reservation_s(policy: PolicyArrays, pool: PoolArrays, view: ViewArrays, j: i
 
 
 @kernel
-def lacks_room(
-    policy: PolicyArrays, view: ViewArrays, j: int, estimated: float, delta: float, class_index: int
-) -> bool:
-    """The capacity rule."""
-    room = room_blocks(view, j)
-    growth = view.decode[j, GROWTH]
-    release = view.decode[j, RELEASE]
+def capacity_rate(growth: float, release: float) -> float:
+    """Blocks/s that the capacity rule adds for growth; an unknown rate counts as 0 here."""
     net = (0.0 if math.isnan(growth) else growth) - (0.0 if math.isnan(release) else release)
+    return 0.0 if net < 0.0 else net
+
+
+@kernel
+def lacks_room(policy: PolicyArrays, room: float, estimated: float, rate: float, delta: float, reserve: float) -> bool:
+    """The capacity rule; `rate` of `capacity_rate`, `delta` NaN = the horizon."""
     ahead = policy.horizon_s if math.isnan(delta) else delta
-    needed = estimated + (0.0 if net < 0.0 else net) * ahead + policy.reserve_blocks[class_index]
+    needed = estimated + rate * ahead + reserve
     if math.isnan(room):
         return policy.unknown == 1
     return room < needed
@@ -220,11 +215,11 @@ def met(target: float, predicted: float, table: Float64) -> float:
     if target <= 0.0:
         return 0.0
     if predicted <= 0.0:
-        return table[RISK_LAST]
+        return float(table[RISK_LAST])
     if math.isnan(predicted):
         return math.nan
     position = target / predicted * 64.0
     if position >= 256.0:
-        return table[RISK_LAST]
-    below = int(math.floor(position))
-    return table[below] + (position - float(below)) * (table[below + 1] - table[below])
+        return float(table[RISK_LAST])
+    below = math.floor(position)
+    return float(table[below] + (position - float(below)) * (table[below + 1] - table[below]))

@@ -1,4 +1,4 @@
-"""`lowest_utilisation` and, behind the capacity rule, `gated_utilisation`: the emptiest D, the P with the least work."""
+"""`lowest_utilisation` and, after the capacity rule, `gated_utilisation`: the emptiest D, the P with least work."""
 
 from __future__ import annotations
 
