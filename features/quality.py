@@ -80,7 +80,8 @@ def bad_lines(bad: list[BadLine], source: str, file: str) -> pl.DataFrame:
 def _judged(failures: dy.FailureInfo) -> pl.DataFrame:
     """Rows that broke a rule, with the names of all rules that they broke in `rules`."""
     details = failures.details()
-    broken = [name for name in failures.counts() if name in details.columns]
+    # Rules of one column first: they tell more than a rule of the table that fails with them.
+    broken = sorted((name for name in failures.counts() if name in details.columns), key=lambda name: "|" not in name)
     marks = [pl.when(pl.col(name).cast(pl.String) == "invalid").then(pl.lit(name)) for name in broken]
     return details.with_columns(pl.concat_list(marks).list.drop_nulls().alias("rules"))
 

@@ -1,8 +1,8 @@
 """JSON lines from a file, in chunks: fast where a chunk is clean, line by line where it is not.
 
 A chunk of whole lines goes to polars with a strict schema. If polars refuses it (or skipped a blank line, which would
-shift row numbers, or took an object for a text), each line is judged alone and the bad ones are reported with their row;
-nothing is ever guessed.
+shift row numbers, or took an object for a text), each line is judged alone and the bad ones are reported with their
+row; nothing is ever guessed.
 Text that the schema does not name, such as prompts, is dropped while parsing.
 """
 
