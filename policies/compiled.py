@@ -1,7 +1,8 @@
 """The one way to compile a kernel: numba, cached, with a cache that a change of any kernel's source invalidates.
 
 numba's own cache looks at the file of the outermost function only; after a change in a callee it would run old code.
-So the cache folder is named after a digest of every source file in policies/ and of the numba version.
+So the cache folder is named after a digest of the numba version, of every file of policies/ that holds kernels, and of
+the files whose constants they compile in.
 """
 
 from __future__ import annotations
@@ -16,12 +17,17 @@ import numba
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+CONSTANTS = ("kernel_types", "engine_state", "registry", "view", "mixing")
+"""Files without kernels whose names kernels read at compile time."""
+
 
 def _cache_dir() -> Path:
     digest = hashlib.sha256(numba.__version__.encode())
     package = Path(__file__).parent
     for path in sorted(package.rglob("*.py")):
-        digest.update(path.read_bytes())
+        source = path.read_bytes()
+        if b"@kernel" in source or path.stem in CONSTANTS:
+            digest.update(source)
     root = os.environ.get("ROUTECAL_KERNEL_CACHE") or str(package.parent / ".cache" / "kernels")
     return Path(root) / digest.hexdigest()[:16]
 

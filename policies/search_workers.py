@@ -6,6 +6,9 @@ A spawned worker builds its evaluator once (it loads the workloads there) and ke
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from types import TracebackType
@@ -80,8 +83,18 @@ def point_scorer(
 
 
 def _begin(factory: EvaluatorFactory) -> None:
+    """In a new worker: Ctrl-C is for the coordinator to handle, and a worker ends with it, even if that was killed."""
     global _EVALUATOR
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_coordinator, daemon=True).start()
     _EVALUATOR = factory.build()
+
+
+def _end_with_coordinator() -> None:
+    coordinator = multiprocessing.parent_process()
+    if coordinator is not None:
+        coordinator.join()
+        os._exit(1)
 
 
 def _evaluate(task: Task) -> CaseScore:

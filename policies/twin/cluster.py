@@ -41,6 +41,13 @@ class Discipline:
     reservations_per_boundary: int = 0
     release: Literal["transfer", "activation"] = "transfer"
 
+    def __post_init__(self) -> None:
+        if self.chunk_tokens < 1 or self.prefill_max_seqs < 1 or self.decode_max_seqs < 2 or self.reservations_per_boundary < 0:
+            raise TwinError(
+                "`chunk_tokens >= 1, prefill_max_seqs >= 1, decode_max_seqs >= 2, reservations_per_boundary >= 0` must hold",
+                value=(self.chunk_tokens, self.prefill_max_seqs, self.decode_max_seqs, self.reservations_per_boundary),
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class RouterSetup:

@@ -1,0 +1,221 @@
+"""Views of the conformance vectors: each shows one rule of docs/decision.md, scaled to the pool's geometry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from models.portable import Estimators
+from policies.policy import Policy
+from policies.view import DecodeView, PrefillView, RequestView, RouterView, UplinkView
+
+PORT = 25e9  # bytes/s
+UPLINK = 12.5e9
+SEED = 0x5DEE_CE66_D1CE_CAFE  # above 2^53: a router must not read it as a double
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """The pool's units."""
+
+    block_tokens: int
+    kv_bytes_per_token: int
+    chunk_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One view, the rules that it is decided under, and what it covers."""
+
+    name: str
+    view: RouterView
+    covers: tuple[str, ...]
+    rules: dict[str, Any] = field(default_factory=dict)
+
+
+PLAIN: dict[str, Any] = {
+    "unknown": "worst",
+    "when_full": "queue",
+    "same_rack": "none",
+    "temperature_p_s": 0.0,
+    "temperature_d_s": 0.0,
+}
+
+
+def cases(policy: Policy, estimators: Estimators, geometry: Geometry, family: str) -> Iterator[Case]:
+    """All cases of a family, at least 20."""
+    base = _base(policy, estimators, geometry)
+    for case in (*_shared(base), *_unknown(base), *_full(base)):
+        yield replace(case, rules=PLAIN | case.rules)
+    special = _of_pairs(base, policy) if family == "routecal" else _of_nodes(base)
+    for case in special:
+        yield replace(case, rules=PLAIN | case.rules)
+
+
+def _base(policy: Policy, estimators: Estimators, geometry: Geometry) -> RouterView:
+    """Two P and three D in two racks, nothing unknown, room everywhere."""
+    block, chunk = geometry.block_tokens, geometry.chunk_tokens
+    prompt = chunk + 5 * block + 1
+    need = -(-(prompt + 4 * block) // block)
+    spare = max(c.reserve_blocks for c in policy.classes) + 4.0 * policy.horizon_s
+    usable = float(8 * need) + 4.0 * float(-(-spare // 1))
+    names_p = [*sorted(estimators.prefill.node_factor), "p0", "p1"]
+    names_d = [*sorted(estimators.decode.node_factor), "d0", "d1", "d2"]
+    prefill = tuple(
+        PrefillView(
+            name=names_p[i],
+            rack=i,
+            accepting=True,
+            compatible=True,
+            total_blocks=8 * need,
+            port_bytes_per_s=PORT,
+            hit_tokens=0,
+            backlog_tokens=float((i + 1) * chunk // 2 + 17),
+            backlog_requests=float(i + 1),
+            available_blocks=float(4 * need),
+            sending_requests=float(i),
+            age_s=0.002 * i,
+        )
+        for i in range(2)
+    )
+    decode = tuple(
+        DecodeView(
+            name=names_d[j],
+            rack=j % 2,
+            accepting=True,
+            compatible=True,
+            port_bytes_per_s=PORT,
+            resident_tokens=0,
+            usable_blocks=usable,
+            active_blocks=float((j + 1) * need // 2),
+            reserved_blocks=float(j),
+            inflight_blocks=float(need // 4),
+            reclaimable_blocks=float(2 * j),
+            booked_blocks=float(need // 8),
+            queued_blocks=0.0,
+            running_requests=float(6 + 5 * j),
+            running_tokens=float((j + 1) * need * block // 2),
+            receiving_requests=float(1 + j % 2),
+            receiving_tokens=float(need * block // 4),
+            booked_requests=1.0,
+            booked_tokens=float(need * block // 8),
+            growth_blocks_per_s=2.0 + j,
+            release_blocks_per_s=1.0 + 2.0 * j,
+            age_s=0.002 * j,
+        )
+        for j in range(3)
+    )
+    return RouterView(
+        request=RequestView(prompt, 4 * block, 2 * block, 0, 0.05, SEED),
+        prefill=prefill,
+        decode=decode,
+        uplinks=(UplinkView(0, 1, UPLINK, 1.0), UplinkView(1, 0, UPLINK, 0.0)),
+        block_tokens=block,
+        kv_bytes_per_token=geometry.kv_bytes_per_token,
+        chunk_tokens=chunk,
+        turn=3,
+    )
+
+
+def on_p(view: RouterView, at: int, **changes: Any) -> RouterView:
+    """The view with one P changed."""
+    return replace(view, prefill=tuple(replace(p, **changes) if i == at else p for i, p in enumerate(view.prefill)))
+
+
+def on_d(view: RouterView, at: int, **changes: Any) -> RouterView:
+    """The view with one D changed."""
+    return replace(view, decode=tuple(replace(d, **changes) if j == at else d for j, d in enumerate(view.decode)))
+
+
+def on_all_d(view: RouterView, **changes: Any) -> RouterView:
+    """The view with every D changed."""
+    return replace(view, decode=tuple(replace(d, **changes) for d in view.decode))
+
+
+def on_request(view: RouterView, **changes: Any) -> RouterView:
+    """The view with another request."""
+    return replace(view, request=replace(view.request, **changes))
+
+
+def _equals(view: RouterView) -> RouterView:
+    """Every node of a kind the same but for its name."""
+    p, d = view.prefill[0], view.decode[0]
+    return replace(
+        view,
+        prefill=tuple(replace(p, name="even", rack=0) for _ in view.prefill),
+        decode=tuple(replace(d, name="even", rack=0) for _ in view.decode),
+    )
+
+
+def _shared(base: RouterView) -> Iterator[Case]:
+    block, prompt = base.block_tokens, base.request.prompt_tokens
+    hit = (prompt - 1) // block * block
+    yield Case("plain", base, ("score",))
+    yield Case("hit_on_p", on_p(base, 1, hit_tokens=hit), ("prefix_hit",))
+    yield Case("resident_on_d", on_d(base, 2, resident_tokens=hit), ("resident",))
+    yield Case("p_not_accepting", on_p(base, 0, accepting=False), ("prefill_not_accepting",))
+    yield Case("p_incompatible", on_p(base, 0, compatible=False), ("prefill_incompatible",))
+    yield Case("p_too_small", on_p(base, 0, total_blocks=prompt // block), ("prefill_too_small",))
+    yield Case("d_not_accepting", on_d(base, 0, accepting=False), ("decode_not_accepting",))
+    yield Case("d_incompatible", on_d(base, 0, compatible=False), ("decode_incompatible",))
+    yield Case("d_too_small", on_d(base, 0, usable_blocks=float(prompt // block)), ("decode_too_small",))
+    yield Case("nobody_accepts", on_p(on_p(base, 0, accepting=False), 1, accepting=False), ("refused",))
+    yield Case("tie", _equals(base), ("tie",))
+    yield Case("tie_of_another_seed", on_request(_equals(base), tie_seed=2), ("tie",))
+    yield Case("late_turn", replace(base, turn=1_000_003), ("turn",))
+
+
+def _unknown(base: RouterView) -> Iterator[Case]:
+    p = on_p(base, 0, backlog_tokens=None, backlog_requests=None, age_s=None)
+    d = on_d(base, 0, active_blocks=None, running_requests=None, running_tokens=None)
+    blind = base
+    for i in range(len(base.prefill)):
+        nothing = dict.fromkeys(("backlog_tokens", "backlog_requests", "available_blocks", "sending_requests", "age_s"))
+        blind = on_p(blind, i, **nothing)
+    columns = ("active", "reserved", "inflight", "reclaimable", "queued")
+    names = [f"{column}_blocks" for column in columns] + ["growth_blocks_per_s", "release_blocks_per_s", "age_s"]
+    names += ["running_requests", "running_tokens", "receiving_requests", "receiving_tokens"]
+    blind = on_all_d(blind, **dict.fromkeys(names))
+    for rule in ("worst", "exclude"):
+        covers = (f"unknown_{rule}",)
+        yield Case(f"unknown_on_p_{rule}", p, covers, {"unknown": rule})
+        yield Case(f"unknown_on_d_{rule}", d, covers, {"unknown": rule})
+        rates = on_d(base, 1, growth_blocks_per_s=None, release_blocks_per_s=None)
+        yield Case(f"unknown_rates_{rule}", rates, covers, {"unknown": rule})
+        yield Case(f"unknown_everywhere_{rule}", blind, covers, {"unknown": rule})
+
+
+def _full(base: RouterView) -> Iterator[Case]:
+    crowded = base.decode[0].usable_blocks
+    yield Case("one_d_full", on_d(base, 0, active_blocks=crowded), ("decode_full",))
+    # The reserve and the growth decide: room for the estimate alone is there.
+    growing = on_d(base, 0, growth_blocks_per_s=crowded)
+    yield Case("d_full_by_growth", growing, ("decode_full",))
+    every = on_all_d(base, active_blocks=crowded, queued_blocks=3.0)
+    yield Case("all_full_queue", every, ("decode_full", "when_full_queue"), {"when_full": "queue"})
+    yield Case("all_full_reject", every, ("decode_full", "when_full_reject"), {"when_full": "reject"})
+
+
+def _of_pairs(base: RouterView, policy: Policy) -> Iterator[Case]:
+    block = base.block_tokens
+    yield Case("jitter", base, ("jitter",), {"temperature_p_s": 0.5, "temperature_d_s": 0.25})
+    both = on_d(on_p(base, 0, hit_tokens=2 * block), 1, resident_tokens=3 * block)
+    yield Case("hits_on_both_sides", both, ("prefix_hit", "resident"))
+    yield Case("deep_backlog", on_p(base, 0, backlog_tokens=7.5 * base.chunk_tokens), ("queue",))
+    yield Case("old_sample", on_p(base, 1, age_s=1e6), ("sample_age",))
+    yield Case("p_without_blocks", on_p(base, 0, available_blocks=1.0), ("back_pressure",))
+    yield Case("past_the_target", on_request(base, waited_s=1e6), ("risk",))
+    yield Case("last_class", on_request(base, class_index=len(policy.classes) - 1), ("class",))
+    yield Case("idle_d", on_d(base, 2, running_requests=0.0, running_tokens=0.0), ("idle",))
+    yield Case("no_uplink", replace(base, uplinks=()), ("path",))
+    crowded = base.decode[0].usable_blocks
+    rising = on_all_d(base, active_blocks=crowded, growth_blocks_per_s=3.0, release_blocks_per_s=0.0)
+    yield Case("reservation_without_release", rising, ("reservation", "when_full_queue"))
+
+
+def _of_nodes(base: RouterView) -> Iterator[Case]:
+    apart = on_d(on_d(base, 0, rack=1), 2, rack=1)
+    for rule in ("prefill_first", "decode_first"):
+        yield Case(f"same_rack_{rule}", base, (f"same_rack_{rule}",), {"same_rack": rule})
+        yield Case(f"rack_empty_{rule}", on_p(apart, 1, rack=0), (f"same_rack_{rule}",), {"same_rack": rule})

@@ -1,0 +1,222 @@
+"""The policy file as pydantic models: what `data/schemas/policy.json` is made from.
+
+A file is one JSON object. `content_hash`, `decision_hash` and `envelope` lie outside the hashes, all else inside.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, JsonValue, model_validator
+
+from policies.risk import GRID_POINTS
+from policies.vector_models import Count, Strict, VectorModel
+
+SCHEMA_VERSION = "1.0"
+
+Hash = Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$")]
+Moment = Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z$", description="UTC")]
+Probability = Annotated[float, Field(ge=0, le=1)]
+NotNegative = Annotated[float, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+Table = Annotated[tuple[Probability, ...], Field(min_length=GRID_POINTS, max_length=GRID_POINTS)]
+
+
+class Compatibility(Strict):
+    """What a router must find in its pool before it may use the file."""
+
+    model: str
+    engine: str
+    block_tokens: Annotated[int, Field(gt=0, le=2**31)]
+    kv_bytes_per_token: Annotated[int, Field(gt=0, le=2**53 - 1)]
+    chunk_tokens: Annotated[int, Field(gt=0, le=2**31)]
+
+
+class WeightsModel(Strict):
+    """Weights of the score; PrefixBenefit is subtracted. Pressure and risk in seconds, the others are factors."""
+
+    PrefillWait: NotNegative
+    PrefillCompute: NotNegative
+    TransferTime: NotNegative
+    DecodeWait: NotNegative
+    ProjectedKVPressure: NotNegative
+    SloRisk: NotNegative
+    PrefixBenefit: NotNegative
+
+
+class ClassModel(Strict):
+    """One SLO class; its place in the list is its `class_index`. A target of null is none."""
+
+    name: Annotated[str, Field(min_length=1)]
+    objective: Literal["slo_goodput", "deadline", "token_throughput"]
+    ttft_target_s: Positive | None
+    tpot_target_s: Positive | None
+    weights: WeightsModel
+    quantile: Annotated[float, Field(gt=0, lt=1)]
+    reserve_blocks: NotNegative
+
+
+class RouterModel(Strict):
+    """Numbers of the router that no class owns. `lease_s`: how long a booking on D may stand."""
+
+    high_water: Annotated[float, Field(gt=0, lt=1)]
+    horizon_s: NotNegative
+    wait_cap_s: NotNegative
+    release_floor_blocks_per_s: Positive
+    unknown: Literal["worst", "exclude"]
+    when_full: Literal["queue", "reject"]
+    same_rack: Literal["none", "prefill_first", "decode_first"]
+    temperature_p_s: NotNegative
+    temperature_d_s: NotNegative
+    lease_s: Positive
+
+
+class RiskTables(Strict):
+    """P(met) at target / predicted = 0, 1/64 … 4, linear between, the last value beyond."""
+
+    ttft: Table
+    tpot: Table
+
+
+class LawModel(Strict):
+    """A step law, docs/decision.md; `token_cap` null = none."""
+
+    coef: Annotated[tuple[float, ...], Field(min_length=4, max_length=4)]
+    node_factor: dict[str, Positive]
+    bucket_edges: tuple[int, ...]
+    bucket_factor: tuple[Positive, ...]
+    token_cap: Positive | None
+    sigma: NotNegative
+
+
+class PathValues(Strict):
+    """One value a kind of path."""
+
+    local: NotNegative
+    cross: NotNegative
+
+
+class TransferModel(Strict):
+    """alpha + bytes / (share × efficiency)."""
+
+    alpha_s: PathValues
+    efficiency: PathValues
+    sigma: NotNegative
+
+
+class LengthModel(Strict):
+    """Quantiles of output tokens: tokens[class][prompt bin][level] × offset[class][level]."""
+
+    levels: tuple[float, ...]
+    prompt_edges: tuple[int, ...]
+    tokens: dict[str, tuple[tuple[NotNegative, ...], ...]]
+    offset: dict[str, tuple[Positive, ...]]
+
+
+class SigmaModel(Strict):
+    """Spread of log(realised / predicted) behind the risk tables."""
+
+    ttft: Positive
+    tpot: Positive
+
+
+class EstimatorsModel(Strict):
+    """The estimators in the form that decides."""
+
+    length: LengthModel
+    prefill: LawModel
+    decode: LawModel
+    transfer: TransferModel
+    risk: SigmaModel
+
+
+class Validity(Strict):
+    """A router must not use the file outside this window."""
+
+    valid_from: Moment
+    valid_until: Moment
+
+
+class Reference(Strict):
+    """Another policy; `content_hash` null = declared in the settings, no file yet."""
+
+    family: str
+    policy_version: str | None
+    content_hash: Hash | None
+
+
+class Inputs(Strict):
+    """What the file was made from."""
+
+    digests: dict[str, Hash]
+    code_revision: str
+    capability_level: str
+
+
+class Evidence(Strict):
+    """What was shown, and how far the file may go by itself. `details`: gates, intervals, tables."""
+
+    verdict: Literal["better", "not distinguishable", "worse", "not trustworthy"]
+    promotion_cap: Literal["none", "shadow", "current"]
+    reason: str
+    details: dict[str, JsonValue]
+
+
+class Signature(Strict):
+    """One Ed25519 signature; `sig` in base64."""
+
+    keyid: str
+    sig: str
+
+
+class Envelope(Strict):
+    """A DSSE envelope. Its payload is the statement of `policies.signing` in base64."""
+
+    payloadType: str
+    payload: str
+    signatures: tuple[Signature, ...]
+
+
+class PolicyFile(Strict):
+    """One routing policy of one pool, as it is published."""
+
+    schema_version: Literal["1.0"]
+    policy_version: Annotated[str, Field(pattern=r"^[^/\s]+/\d{4}-\d{2}-\d{2}$", description="<pool>/<day>")]
+    pool: Annotated[str, Field(pattern=r"^[^/\s]+$")]
+    compatibility: Compatibility
+    family: str
+    classes: Annotated[tuple[ClassModel, ...], Field(min_length=1)]
+    router: RouterModel
+    risk_tables: RiskTables
+    estimators: EstimatorsModel
+    validity: Validity
+    fallback: Reference | None
+    incumbent: Reference | None
+    inputs: Inputs
+    evidence: Evidence | None
+    vectors: tuple[VectorModel, ...]
+    content_hash: Hash | None = None
+    decision_hash: Hash | None = None
+    envelope: Envelope | None = None
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> PolicyFile:
+        if self.policy_version.split("/")[0] != self.pool:
+            raise ValueError("policy_version must start with the pool's name")
+        if not self.validity.valid_from < self.validity.valid_until:
+            raise ValueError("valid_from must come before valid_until")
+        return self
+
+    @property
+    def day(self) -> str:
+        """The partition day, YYYY-MM-DD."""
+        return self.policy_version.split("/")[1]
+
+
+UNHASHED = ("content_hash", "decision_hash", "envelope")
+"""Keys outside both hashes."""
+
+EVIDENCE_KEYS = ("evidence", "vectors")
+"""Keys that `content_hash` covers and `decision_hash` does not."""
+
+JsonObject = dict[str, Any]

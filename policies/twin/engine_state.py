@@ -1,0 +1,268 @@
+"""The engine's memory: few flat arrays, allocated once a replay, no allocation per event.
+
+One row a P node (`ps`), a D node (`ds`), a request (`q`), a router (`rs`), a flow (`flows`); the constants below name
+the columns. Few arrays, since every array of a named tuple costs compile time at every call. Lists of requests are
+linked: head and tail are columns of the node, the next request is a column of the request.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
+Float64 = npt.NDArray[np.float64]
+
+NEVER = 2**62
+"""A time that no event has."""
+
+# Columns of ps. Cumulative: steps, busy_ns, computed (tokens). held: blocks of finished prompts that are not sent.
+(
+    P_END,
+    P_STEP_TOKENS,
+    P_STEP_NS,
+    P_STEPS,
+    P_QUEUE_HEAD,
+    P_QUEUE_TAIL,
+    P_QUEUED,
+    P_N_RUNNING,
+    P_PINNED,
+    P_CACHED,
+    P_HELD,
+    P_RELEASE_HEAD,
+    P_RELEASE_TAIL,
+    P_BACKLOG_TOKENS,
+    P_BACKLOG_REQUESTS,
+    P_BUSY_NS,
+    P_COMPUTED,
+    P_SENDING,
+) = range(18)
+
+# Columns of ds. Cumulative: steps, generated (tokens), freed (blocks). step_sequences 0 = no step runs.
+(
+    D_END,
+    D_STEPS,
+    D_STEP_SEQUENCES,
+    D_STEP_NS,
+    D_N_RUNNING,
+    D_TOKENS,
+    D_RUNNING_BLOCKS,
+    D_INFLIGHT_BLOCKS,
+    D_RECEIVING,
+    D_RECEIVING_TOKENS,
+    D_N_FRESH,
+    D_QUEUE_HEAD,
+    D_QUEUE_TAIL,
+    D_QUEUED,
+    D_QUEUED_BLOCKS,
+    D_LAND_HEAD,
+    D_LAND_TAIL,
+    D_PREEMPTED_HEAD,
+    D_N_PREEMPTED,
+    D_GENERATED,
+    D_FREED,
+    D_DRAINING,
+) = range(22)
+
+# Columns of q: the workload, the request's place in the pool, its log. kind: 0 decide, 1 forced, 2 too large.
+# full: leading prompt blocks that hold a reference on P; made0, step0: tokens made and D's step number at the last join.
+(
+    Q_ARRIVAL,
+    Q_PROMPT,
+    Q_OUTPUT,
+    Q_SLO_CLASS,
+    Q_OFFSET,
+    Q_OFFSET_END,
+    Q_KIND,
+    Q_FORCED_P,
+    Q_FORCED_D,
+    Q_ESTIMATED,
+    Q_EXPECTED,
+    Q_SAMPLE,
+    Q_RECORD,
+    Q_BOOKING_OVER,
+    Q_EXPECTED_NEW,
+    Q_REST,
+    Q_TAKEN,
+    Q_FULL,
+    Q_PQ_NEXT,
+    Q_RELEASE_NEXT,
+    Q_DQ_NEXT,
+    Q_LAND_NEXT,
+    Q_PREEMPTED_NEXT,
+    Q_MADE0,
+    Q_STEP0,
+    Q_JOIN,
+    Q_RUNS,
+    Q_STATUS,
+    Q_PREFILL_NODE,
+    Q_DECODE_NODE,
+    Q_PREFILL_STARTED,
+    Q_PREFILL_FINISHED,
+    Q_TRANSFER_STARTED,
+    Q_TRANSFER_DRAINED,
+    Q_TRANSFER_FINISHED,
+    Q_ACTIVATED,
+    Q_FIRST_TOKEN,
+    Q_FINISHED,
+    Q_CACHED_TOKENS,
+    Q_PREEMPTIONS,
+) = range(40)
+REQUEST_COLUMNS = 40
+
+# Columns of rs and flows. A router's ticks are sample_time[first:end]; phase: 0 draining, 1 drained and not yet visible.
+R_SAMPLE_FIRST, R_SAMPLE_END, R_SAMPLE_DONE, R_LAST_TIME, R_N_BOOKED, R_TURN = range(6)
+X_REQUEST, X_SINCE, X_END, X_PHASE = range(4)
+
+# Slots of counters; the last three are the join number, the number of flows and the next transfer event.
+(
+    PREFILL_STEPS,
+    DECODE_STEPS,
+    PREEMPTIONS,
+    EVICTIONS,
+    HITS,
+    BLOCKED,
+    SHARED,
+    STALE,
+    EXPIRED,
+    JOINS,
+    FLOWS,
+    NEXT_FLOW,
+) = range(12)
+
+# Recorder columns of one P and one D node at one poll; cumulative ones since the replay's start.
+POLL_P = ("pinned", "cached", "held", "waiting", "running", "backlog_tokens", "sending", "busy_ns", "computed_tokens")
+POLL_D = (
+    "running_blocks",
+    "inflight_blocks",
+    "queued_blocks",
+    "queued",
+    "running",
+    "running_tokens",
+    "receiving",
+    "receiving_tokens",
+    "steps",
+    "sum_sequences",
+    "sum_ns",
+    "sum_sequences2",
+    "sum_sequences_ns",
+    "generated",
+    "preemptions",
+    "preempted",
+)
+
+
+class Memory(NamedTuple):
+    """Everything that changes during a replay. n requests, P, D nodes, R routers, U uplinks."""
+
+    ps: Int64
+    ds: Int64
+    q: Int64
+    ids: Int32  # prompt blocks, dense
+    cache: Int32  # (P, blocks + 1, 4): next, previous, references, resident; the last row is the LRU list's sentinel
+    running: Int32  # (P, max seqs)
+    heap: Int64  # (D, max seqs, 2): target step, request
+    growth: Int32  # (D, block): sequences that need a block in steps of this residue
+    fresh: Int32  # (D, max seqs): requests whose first token the running step makes
+    moments: Int64  # (D, 5): sums over finished steps of sequences, ns, sequences², sequences·ns; preemptions
+    flows: Int64  # (n, 4)
+    flow_rates: Float64  # (n, 2): bytes left, bytes per ns
+    on_u: Int64  # (U,) draining flows
+    rs: Int64
+    sample_time: Int64
+    ring_p: Float64  # (R, slots, P, 4)
+    ring_d: Float64  # (R, slots, D, 12)
+    last: Int64  # (R, D, 2): generated and freed at the last sample
+    rate: Float64  # (R, D, 2): growth and release
+    booked: Int32  # (R, ceil(n / R) + 1)
+    uplink_flows: Int64  # (R, U)
+    predicted: Float64  # (n, 2): TTFT, TPOT
+    counters: Int64
+
+
+class Recorder(NamedTuple):
+    """What a replay writes down beside the requests; arrays of length 0 switch a part off."""
+
+    poll_time: Int64
+    poll_p: Int64  # (polls, P, len(POLL_P))
+    poll_d: Int64  # (polls, D, len(POLL_D))
+    decision_scores: Float64  # (rows, P, D)
+    decision_terms: Float64  # (rows, P, D, 7)
+    decision_age: Float64  # (rows,)
+    cell_d: Float64  # (D, sequence bins, token bins, 4): steps, Σ sequences, Σ tokens, Σ noise-free seconds
+    cell_p: Float64  # (P, prompt bins, token bins, 4): steps, Σ new tokens, Σ chunk·context, Σ noise-free seconds
+
+
+class Rules(NamedTuple):
+    """Discipline, routers and randomness as numbers."""
+
+    prefill_max: int
+    decode_max: int
+    reservations: int
+    release_on_activation: int
+    routers: int
+    period: int
+    lease: int
+    alpha_ns: Int64  # (2,)
+    egress: Float64  # bytes per ns
+    ingress: Float64
+    uplink: Float64
+    noise_p: Float64
+    noise_d: Float64
+    noise_x: Float64
+    seed: np.uint64
+
+
+def idle_memory(
+    q: Int64,
+    rs: Int64,
+    sample_time: Int64,
+    ids: Int32,
+    *,
+    shape: tuple[int, int, int],
+    block_tokens: int,
+    rules: Rules,
+    sample_slots: int,
+) -> Memory:
+    """An empty pool. `shape` = (P, D, U); `q` and `rs` come from `policies.twin.lower`."""
+    prefill, decode, uplinks = shape
+    n, routers = len(q), len(rs)
+    ps = np.zeros((prefill, 18), np.int64)
+    ps[:, P_END] = NEVER
+    ps[:, [P_QUEUE_HEAD, P_QUEUE_TAIL, P_RELEASE_HEAD, P_RELEASE_TAIL]] = -1
+    ds = np.zeros((decode, 22), np.int64)
+    ds[:, D_END] = NEVER
+    ds[:, [D_QUEUE_HEAD, D_QUEUE_TAIL, D_LAND_HEAD, D_LAND_TAIL, D_PREEMPTED_HEAD]] = -1
+    blocks = int(ids.max()) + 1 if len(ids) else 0
+    cache = np.zeros((prefill, blocks + 1, 4), np.int32)
+    cache[:, blocks, :2] = blocks
+    counters = np.zeros(12, np.int64)
+    counters[NEXT_FLOW] = NEVER
+    return Memory(
+        ps=ps,
+        ds=ds,
+        q=q,
+        ids=ids,
+        cache=cache,
+        running=np.zeros((prefill, rules.prefill_max), np.int32),
+        heap=np.zeros((decode, rules.decode_max, 2), np.int64),
+        growth=np.zeros((decode, block_tokens), np.int32),
+        fresh=np.zeros((decode, rules.decode_max), np.int32),
+        moments=np.zeros((decode, 5), np.int64),
+        flows=np.zeros((n, 4), np.int64),
+        flow_rates=np.zeros((n, 2)),
+        on_u=np.zeros(max(uplinks, 1), np.int64),
+        rs=rs,
+        sample_time=sample_time,
+        ring_p=np.zeros((routers, sample_slots, prefill, 4)),
+        ring_d=np.zeros((routers, sample_slots, decode, 12)),
+        last=np.zeros((routers, decode, 2), np.int64),
+        rate=np.full((routers, decode, 2), np.nan),
+        booked=np.zeros((routers, n // routers + 1), np.int32),
+        uplink_flows=np.zeros((routers, max(uplinks, 1)), np.int64),
+        predicted=np.full((n, 2), np.nan),
+        counters=counters,
+    )

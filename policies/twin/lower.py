@@ -1,0 +1,137 @@
+"""Cluster, laws and workload as the arrays that kernels read."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from features.errors import TwinError
+from models.portable import PATHS, Estimators, StepLaw
+from policies.kernel_types import Float64, Int64, LawArrays, PoolArrays
+from policies.twin import engine_state as es
+from policies.twin.cluster import Cluster
+from policies.twin.workload import Int32, Workload
+
+BYTES_PER_S_PER_GBPS = 1e9 / 8
+TOO_LARGE, FORCED, DECIDE = 2, 1, 0
+
+
+def pool_arrays(cluster: Cluster) -> PoolArrays:
+    """The pool's fixed facts; racks and uplinks by index."""
+    racks = {name: k for k, name in enumerate(cluster.racks)}
+    uplinks = {(racks[u.from_rack], racks[u.to_rack]): k for k, u in enumerate(cluster.uplinks)}
+    prefill_rack = np.array([racks[n.rack] for n in cluster.prefill], np.int64)
+    decode_rack = np.array([racks[n.rack] for n in cluster.decode], np.int64)
+    path_uplink = np.full((len(prefill_rack), len(decode_rack)), -1, np.int64)
+    path_kind = np.zeros_like(path_uplink)
+    for p, rack_p in enumerate(prefill_rack):
+        for d, rack_d in enumerate(decode_rack):
+            if rack_p != rack_d:
+                path_kind[p, d] = 1
+                path_uplink[p, d] = uplinks.get((int(rack_p), int(rack_d)), -1)
+    return PoolArrays(
+        prefill_rack=prefill_rack,
+        decode_rack=decode_rack,
+        prefill_blocks=np.array([n.blocks for n in cluster.prefill], np.int64),
+        decode_blocks=np.array([n.blocks for n in cluster.decode], np.int64),
+        egress=np.array([n.port_gbps for n in cluster.prefill]) * BYTES_PER_S_PER_GBPS,
+        ingress=np.array([n.port_gbps for n in cluster.decode]) * BYTES_PER_S_PER_GBPS,
+        uplink=np.array([u.gbps for u in cluster.uplinks], np.float64) * BYTES_PER_S_PER_GBPS,
+        path_uplink=path_uplink,
+        path_kind=path_kind,
+        block_tokens=cluster.block_tokens,
+        kv_bytes_per_token=cluster.kv_bytes_per_token,
+        chunk_tokens=cluster.discipline.chunk_tokens,
+    )
+
+
+def law_arrays(laws: Estimators, cluster: Cluster) -> LawArrays:
+    """Laws spread over the pool's nodes."""
+
+    def factors(law: StepLaw, names: list[str]) -> Float64:
+        return np.array([law.node_factor.get(name, 1.0) for name in names])
+
+    return LawArrays(
+        prefill_coef=np.array(laws.prefill.coef),
+        prefill_factor=factors(laws.prefill, [n.name for n in cluster.prefill]),
+        prefill_edges=np.array(laws.prefill.bucket_edges, np.int64),
+        prefill_bucket=np.array(laws.prefill.bucket_factor),
+        decode_coef=np.array(laws.decode.coef),
+        decode_factor=factors(laws.decode, [n.name for n in cluster.decode]),
+        decode_edges=np.array(laws.decode.bucket_edges, np.int64),
+        decode_bucket=np.array(laws.decode.bucket_factor),
+        decode_cap=float(laws.decode.token_cap),
+        alpha_s=np.array([laws.transfer.alpha_s[kind] for kind in PATHS]),
+        efficiency=np.array([laws.transfer.efficiency[kind] for kind in PATHS]),
+    )
+
+
+def request_rows(workload: Workload, cluster: Cluster, estimated: Int32, expected: Int32) -> Int64:
+    """The engine's rows of requests: the workload, what the routers expect of each output (tokens), who decides."""
+    n = workload.requests
+    if n and np.any(np.diff(workload.arrival_ns) < 0):
+        raise TwinError("arrivals must ascend", hint="sort the workload by arrival_ns")
+    if n and int(workload.prompt_tokens.min()) < 1:
+        raise TwinError("`prompt_tokens >= 1` must hold", value=int(workload.prompt_tokens.min()))
+    if len(estimated) != n or len(expected) != n:
+        raise TwinError("one estimate a request must be given", value=(n, len(estimated), len(expected)))
+    q = np.full((n, es.REQUEST_COLUMNS), -1, np.int64)
+    q[:, es.Q_BOOKING_OVER : es.Q_PQ_NEXT] = 0
+    q[:, es.Q_MADE0 : es.Q_STATUS] = 0
+    q[:, [es.Q_CACHED_TOKENS, es.Q_PREEMPTIONS]] = 0
+    q[:, es.Q_ARRIVAL] = workload.arrival_ns
+    q[:, es.Q_PROMPT] = workload.prompt_tokens
+    q[:, es.Q_OUTPUT] = np.maximum(workload.output_tokens, 1)
+    q[:, es.Q_SLO_CLASS] = workload.class_index
+    q[:, es.Q_OFFSET] = workload.block_offset[:-1]
+    q[:, es.Q_OFFSET_END] = workload.block_offset[1:]
+    q[:, es.Q_FORCED_P] = workload.forced_prefill
+    q[:, es.Q_FORCED_D] = workload.forced_decode
+    q[:, es.Q_ESTIMATED] = estimated
+    q[:, es.Q_EXPECTED] = expected
+    q[:, es.Q_KIND] = _kinds(q, cluster)
+    return q
+
+
+def _kinds(q: Int64, cluster: Cluster) -> Int64:
+    b = cluster.block_tokens
+    prompt_blocks = (q[:, es.Q_PROMPT] + b - 1) // b
+    all_blocks = (q[:, es.Q_PROMPT] + q[:, es.Q_OUTPUT] + b - 1) // b
+    prefill_blocks = np.array([node.blocks for node in cluster.prefill], np.int64)
+    decode_blocks = np.array([node.blocks for node in cluster.decode], np.int64)
+    forced_p, forced_d = q[:, es.Q_FORCED_P], q[:, es.Q_FORCED_D]
+    forced = (forced_p >= 0) & (forced_d >= 0)
+    room_p = np.where(forced, prefill_blocks[np.where(forced, forced_p, 0)], prefill_blocks.max())
+    room_d = np.where(forced, decode_blocks[np.where(forced, forced_d, 0)], decode_blocks.max())
+    kind = np.where(forced, FORCED, DECIDE)
+    kind[(prompt_blocks > room_p) | (all_blocks > room_d)] = TOO_LARGE
+    return kind
+
+
+def router_rows(cluster: Cluster, q: Int64) -> tuple[Int64, Int64, int]:
+    """The engine's rows of routers, their ticks, and the slots of their rings; writes each request's tick into `q`.
+
+    Ticks: the newest one that a decision can use, and the one before it (growth and release are over one period).
+    """
+    setup = cluster.routers
+    n = len(q)
+    rs = np.zeros((setup.count, 6), np.int64)
+    rs[:, es.R_LAST_TIME] = -1
+    ticks: list[Int64] = []
+    first = 0
+    for router in range(setup.count):
+        mine = np.arange(router, n, setup.count)
+        mine = mine[q[mine, es.Q_KIND] == DECIDE]
+        times = np.zeros(0, np.int64)
+        if setup.period_ns > 0 and len(mine):
+            phase = router * setup.period_ns // setup.count
+            # usable means strictly before now - delay: the newest tick is the last one at or before now - delay - 1
+            k = (q[mine, es.Q_ARRIVAL] - setup.delay_ns - 1 - phase) // setup.period_ns
+            both = np.unique(np.concatenate([k, k - 1]))
+            times = both[both >= 0] * setup.period_ns + phase
+            known = k >= 0
+            q[mine[known], es.Q_SAMPLE] = first + np.searchsorted(times, k[known] * setup.period_ns + phase)
+        ticks.append(times)
+        rs[router, [es.R_SAMPLE_FIRST, es.R_SAMPLE_END, es.R_SAMPLE_DONE]] = first, first + len(times), first
+        first += len(times)
+    slots = 1 if setup.period_ns == 0 else setup.delay_ns // setup.period_ns + 4
+    return rs, np.concatenate(ticks), slots

@@ -1,0 +1,232 @@
+"""The twin's front door: replay a workload on a cluster under a policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from models.portable import PATHS, Estimators
+from policies.families.registry import policy_arrays
+from policies.kernel_types import TERMS, PoolArrays, Scratch, ViewArrays
+from policies.policy import Policy
+from policies.twin import engine_state as es
+from policies.twin.cluster import Cluster
+from policies.twin.engine import run
+from policies.twin.lower import law_arrays, pool_arrays, request_rows, router_rows
+from policies.twin.outcomes import Counters, Noise, Replay
+from policies.twin.workload import Int32, Workload
+from policies.view import DECODE_COLUMNS, PREFILL_COLUMNS
+
+Float64 = npt.NDArray[np.float64]
+Int64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What to write down beside the requests: polls at these times, all candidates of these requests, step cells."""
+
+    poll_ns: Int64
+    decision_requests: Int64
+    cells: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """`polls_*`: (polls, nodes, columns of engine_state.POLL_P / POLL_D), cumulative columns since the replay's start.
+
+    `decision_*`: one row per request of `Recording.decision_requests`; NaN age = never sampled, NaN scores = no decision.
+    `prefill_cells`, `decode_cells`: (nodes, bins, bins, 4) sums of `engine_state.Recorder`.
+    """
+
+    polls_prefill: Int64
+    polls_decode: Int64
+    decision_scores: Float64
+    decision_terms: Float64
+    decision_age_s: Float64
+    prefill_cells: Float64
+    decode_cells: Float64
+
+
+def replay(
+    cluster: Cluster,
+    laws: Estimators,
+    policy: Policy,
+    workload: Workload,
+    *,
+    seed: int,
+    estimated_output: Int32,
+    expected_output: Int32,
+    decision_laws: Estimators | None = None,
+    noise: Noise | None = None,
+) -> Replay:
+    """Replay; `laws` drive the pool, `decision_laws` (default: the same) are what its routers believe.
+
+    `estimated_output`, `expected_output`: shape (requests,), tokens, at the class's booking quantile and the median.
+    Raises TwinError if workload and cluster do not fit each other.
+    """
+    result, _ = replay_recorded(
+        cluster,
+        laws,
+        policy,
+        workload,
+        seed=seed,
+        estimated_output=estimated_output,
+        expected_output=expected_output,
+        decision_laws=decision_laws,
+        noise=noise,
+        recording=Recording(np.zeros(0, np.int64), np.zeros(0, np.int64)),
+    )
+    return result
+
+
+def replay_recorded(
+    cluster: Cluster,
+    laws: Estimators,
+    policy: Policy,
+    workload: Workload,
+    *,
+    seed: int,
+    estimated_output: Int32,
+    expected_output: Int32,
+    recording: Recording,
+    decision_laws: Estimators | None = None,
+    noise: Noise | None = None,
+) -> tuple[Replay, Recorded]:
+    """`replay`, and what such a pool would have logged."""
+    pool = pool_arrays(cluster)
+    believed = laws if decision_laws is None else decision_laws
+    q = request_rows(workload, cluster, estimated_output, expected_output)
+    q[recording.decision_requests, es.Q_RECORD] = np.arange(len(recording.decision_requests))
+    rs, ticks, slots = router_rows(cluster, q)
+    rules = _rules(cluster, laws, noise, seed)
+    prefill, decode = len(cluster.prefill), len(cluster.decode)
+    memory = es.idle_memory(
+        q,
+        rs,
+        ticks,
+        workload.block_ids,
+        shape=(prefill, decode, len(cluster.uplinks)),
+        block_tokens=cluster.block_tokens,
+        rules=rules,
+        sample_slots=slots,
+    )
+    view, scratch = _decision_arrays(pool)
+    recorder = _recorder(recording, prefill, decode)
+    run(
+        memory,
+        recorder,
+        view,
+        scratch,
+        rules,
+        policy_arrays(policy, believed),
+        law_arrays(laws, cluster),
+        law_arrays(believed, cluster),
+        pool,
+    )
+    recorded = Recorded(
+        polls_prefill=recorder.poll_p,
+        polls_decode=recorder.poll_d,
+        decision_scores=recorder.decision_scores,
+        decision_terms=recorder.decision_terms,
+        decision_age_s=recorder.decision_age,
+        prefill_cells=recorder.cell_p,
+        decode_cells=recorder.cell_d,
+    )
+    return _result(memory), recorded
+
+
+def _rules(cluster: Cluster, laws: Estimators, noise: Noise | None, seed: int) -> es.Rules:
+    none = np.zeros(0)
+    return es.Rules(
+        prefill_max=cluster.discipline.prefill_max_seqs,
+        decode_max=cluster.discipline.decode_max_seqs,
+        reservations=cluster.discipline.reservations_per_boundary,
+        release_on_activation=int(cluster.discipline.release == "activation"),
+        routers=cluster.routers.count,
+        period=cluster.routers.period_ns,
+        lease=cluster.routers.lease_ns,
+        alpha_ns=np.array([int(np.floor(laws.transfer.alpha_s[kind] * 1e9 + 0.5)) for kind in PATHS], np.int64),
+        egress=np.array([node.port_gbps for node in cluster.prefill]) / 8,
+        ingress=np.array([node.port_gbps for node in cluster.decode]) / 8,
+        uplink=np.array([u.gbps for u in cluster.uplinks], np.float64) / 8,
+        noise_p=none if noise is None else noise.prefill,
+        noise_d=none if noise is None else noise.decode,
+        noise_x=none if noise is None else noise.transfer,
+        seed=np.uint64(seed),
+    )
+
+
+def _decision_arrays(pool: PoolArrays) -> tuple[ViewArrays, Scratch]:
+    prefill, decode = len(pool.prefill_rack), len(pool.decode_rack)
+    view = ViewArrays(
+        prefill=np.full((prefill, len(PREFILL_COLUMNS)), np.nan),
+        decode=np.full((decode, len(DECODE_COLUMNS)), np.nan),
+        hit_tokens=np.zeros(prefill, np.int64),
+        resident_tokens=np.zeros(decode, np.int64),
+        uplink_flows=np.zeros(max(len(pool.uplink), 1)),
+        prefill_open=np.ones(prefill, np.int64),
+        decode_open=np.ones(decode, np.int64),
+    )
+    scratch = Scratch(
+        scores=np.zeros((prefill, decode)),
+        terms=np.zeros((prefill, decode, len(TERMS))),
+        predicted_ttft_s=np.full((prefill, decode), np.nan),
+        predicted_tpot_s=np.full((prefill, decode), np.nan),
+    )
+    return view, scratch
+
+
+def _recorder(recording: Recording, prefill: int, decode: int) -> es.Recorder:
+    polls, rows = len(recording.poll_ns), len(recording.decision_requests)
+    cells_p, cells_d = ((prefill, 8, 16, 4), (decode, 32, 32, 4)) if recording.cells else ((0, 1, 1, 4), (0, 1, 1, 4))
+    return es.Recorder(
+        poll_time=recording.poll_ns,
+        poll_p=np.zeros((polls, prefill, len(es.POLL_P)), np.int64),
+        poll_d=np.zeros((polls, decode, len(es.POLL_D)), np.int64),
+        decision_scores=np.full((rows, prefill, decode), np.nan),
+        decision_terms=np.full((rows, prefill, decode, len(TERMS)), np.nan),
+        decision_age=np.full(rows, np.nan),
+        cell_d=np.zeros(cells_d),
+        cell_p=np.zeros(cells_p),
+    )
+
+
+def _result(memory: es.Memory) -> Replay:
+    q, counters = memory.q, memory.counters
+
+    def small(column: int) -> Int32:
+        return q[:, column].astype(np.int32)
+
+    def time(column: int) -> Int64:
+        return q[:, column].copy()
+
+    return Replay(
+        status=small(es.Q_STATUS),
+        prefill_node=small(es.Q_PREFILL_NODE),
+        decode_node=small(es.Q_DECODE_NODE),
+        prefill_started_ns=time(es.Q_PREFILL_STARTED),
+        prefill_finished_ns=time(es.Q_PREFILL_FINISHED),
+        transfer_started_ns=time(es.Q_TRANSFER_STARTED),
+        transfer_drained_ns=time(es.Q_TRANSFER_DRAINED),
+        transfer_finished_ns=time(es.Q_TRANSFER_FINISHED),
+        activated_ns=time(es.Q_ACTIVATED),
+        first_token_ns=time(es.Q_FIRST_TOKEN),
+        finished_ns=time(es.Q_FINISHED),
+        cached_tokens=small(es.Q_CACHED_TOKENS),
+        preemptions=small(es.Q_PREEMPTIONS),
+        predicted_ttft_s=memory.predicted[:, 0],
+        predicted_tpot_s=memory.predicted[:, 1],
+        counters=Counters(
+            prefill_steps=int(counters[es.PREFILL_STEPS]),
+            decode_steps=int(counters[es.DECODE_STEPS]),
+            preemptions=int(counters[es.PREEMPTIONS]),
+            evictions=int(counters[es.EVICTIONS]),
+            hit_blocks=int(counters[es.HITS]),
+            blocked=int(counters[es.BLOCKED]),
+            shared=int(counters[es.SHARED]),
+            stale=int(counters[es.STALE]),
+            expired=int(counters[es.EXPIRED]),
+        ),
+    )

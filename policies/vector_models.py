@@ -1,0 +1,122 @@
+"""JSON form of views and conformance vectors. Pydantic at the edge; inside they are the dataclasses of `policies.view`.
+
+The models of a view are made from those dataclasses, so that the published form cannot drift from what decides.
+A tie seed is a decimal string: JSON numbers end at 2⁵³.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from policies.kernel_types import TERMS
+from policies.view import DecodeView, PrefillView, RequestView, RouterView, UplinkView
+
+Seed = Annotated[str, Field(pattern="^(0|[1-9][0-9]{0,19})$", description="unsigned 64-bit number, decimal digits")]
+Count = Annotated[int, Field(ge=0, le=2**53 - 1)]
+
+
+class Strict(BaseModel):
+    """No unknown keys, no silent conversion, no NaN and no infinity."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+def _json_type(hint: Any) -> Any:
+    if dataclasses.is_dataclass(hint):
+        return MODELS[hint]
+    if get_origin(hint) is tuple:
+        return tuple[_json_type(get_args(hint)[0]), ...]
+    return Count if hint is int else hint
+
+
+def _model_of(source: type) -> type[BaseModel]:
+    hints = get_type_hints(source)
+    fields: dict[str, Any] = {f.name: (_json_type(hints[f.name]), ...) for f in dataclasses.fields(source)}
+    if source is RequestView:
+        fields["tie_seed"] = (Seed, ...)
+    doc = (source.__doc__ or "").strip()
+    return create_model(source.__name__, __base__=Strict, __doc__=doc, __module__=__name__, **fields)
+
+
+MODELS: dict[type, type[BaseModel]] = {}
+for _source in (PrefillView, DecodeView, UplinkView, RequestView, RouterView):
+    MODELS[_source] = _model_of(_source)
+ViewModel = MODELS[RouterView]
+
+
+class Rules(Strict):
+    """What a vector sets in place of the policy's own; everything else is the file's."""
+
+    family: str
+    unknown: Literal["worst", "exclude"]
+    when_full: Literal["queue", "reject"]
+    same_rack: Literal["none", "prefill_first", "decode_first"]
+    temperature_p_s: float
+    temperature_d_s: float
+
+
+class ExpectedPair(Strict):
+    """One candidate pair, by node index."""
+
+    prefill: Count
+    decode: Count
+    terms: Annotated[
+        tuple[float | None, ...],
+        Field(min_length=len(TERMS), max_length=len(TERMS), description="in the order " + ", ".join(TERMS)),
+    ]
+    score: float
+    ttft_s: float | None
+    tpot_s: float | None
+
+
+class Exclusion(Strict):
+    """A node (the other index is null) or a pair that a rule removed."""
+
+    prefill: Count | None
+    decode: Count | None
+    rule: str
+
+
+class Expected(Strict):
+    """The decision: node indices, null = refused; scores of pairs, or keys of nodes."""
+
+    prefill: Count | None
+    decode: Count | None
+    pairs: tuple[ExpectedPair, ...]
+    prefill_keys: tuple[float | None, ...]
+    decode_keys: tuple[float | None, ...]
+    excluded: tuple[Exclusion, ...]
+    capacity_dropped: bool
+
+
+class VectorModel(Strict):
+    """One decision that every router must reproduce. `covers` names the rules that it exercises."""
+
+    name: str
+    covers: tuple[str, ...]
+    rules: Rules
+    view: ViewModel  # type: ignore[valid-type]  # made above from the dataclass
+    expected: Expected
+
+
+def view_to_json(view: RouterView) -> dict[str, Any]:
+    """Plain values of a view, as its model reads them."""
+    made = dataclasses.asdict(view)
+    made["request"]["tie_seed"] = str(view.request.tie_seed)
+    return made
+
+
+def view_from_model(model: BaseModel) -> RouterView:
+    """The view behind a validated model."""
+    made = model.model_dump()
+    request = made["request"] | {"tie_seed": int(made["request"]["tie_seed"])}
+    return RouterView(
+        request=RequestView(**request),
+        prefill=tuple(PrefillView(**p) for p in made["prefill"]),
+        decode=tuple(DecodeView(**d) for d in made["decode"]),
+        uplinks=tuple(UplinkView(**u) for u in made["uplinks"]),
+        **{key: made[key] for key in ("block_tokens", "kv_bytes_per_token", "chunk_tokens", "turn")},
+    )
