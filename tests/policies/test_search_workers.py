@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
 import pytest
 
 from features.errors import PolicyError
@@ -48,6 +56,42 @@ def test_scores_come_in_the_order_of_the_tasks() -> None:
 def test_a_pool_works_inside_its_block_only() -> None:
     with pytest.raises(PolicyError, match="with"):
         WorkerPool(StubFactory(), 1).scores([])
+
+
+ENDLESS = """
+from policies.search_cases import Case
+from policies.search_workers import WorkerPool
+from tests.policies.test_search_workers import SleepyFactory, default
+
+if __name__ == "__main__":
+    with WorkerPool(SleepyFactory(), 2) as pool:
+        list(pool.scores([(default(), Case("d1"))] * 2))
+"""
+
+
+class SleepyFactory:
+    def build(self) -> StubFactory:
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        time.sleep(60)
+        return StubFactory()
+
+
+def test_workers_do_not_outlive_a_killed_coordinator(tmp_path: Path) -> None:
+    script = tmp_path / "endless.py"
+    script.write_text(ENDLESS)
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(
+        [sys.executable, str(script)], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(root)}
+    ) as coordinator:
+        assert coordinator.stdout is not None
+        assert coordinator.stdout.readline() == b"ready\n"
+        workers = psutil.Process(coordinator.pid).children(recursive=True)
+        coordinator.send_signal(signal.SIGKILL)
+        coordinator.wait()
+        assert workers
+        _, alive = psutil.wait_procs(workers, timeout=20)
+        assert not alive
 
 
 def test_slices_are_per_day_and_piece_and_loads_are_averaged() -> None:
