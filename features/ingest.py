@@ -14,11 +14,10 @@ import polars as pl
 from features.errors import SourceError
 from features.lake import Lake, check_pool_name
 from features.naming import Alias, ClassRule, NodeNames, classify, headers_of
-from features.parquet import file_digest
 from features.prefix import thin
 from features.quality import bad_lines, check
 from features.readers.base import Batch, ReadContext, Reader
-from features.readers.files import LogFile, find_logs
+from features.readers.files import LogFile, find_logs, log_digest
 from features.readers.registry import AUTO, reader_named, sniff
 from features.schemas import TABLES
 
@@ -135,7 +134,7 @@ class _Run:
 
         Raises SourceError if the file cannot be read or no line of it is of the format.
         """
-        digest = file_digest(log.path)
+        digest = log_digest(log.path)
         context = ReadContext(self.pool, log.name, self.starts_at_us, headers_of(self.class_rules))
         held = _FileRows()
         for batch in reader.read(log.path, context):

@@ -189,7 +189,11 @@ class Lake:
     def _locked(self, table: str, day: date, pool: str) -> Iterator[None]:
         """Waits for other writers of the partition; the lock ends with the process that holds it."""
         folder = self.path(table, day, pool).parent
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / ".lock").open("w") as lock:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = (folder / ".lock").open("w")
+        except OSError as error:
+            raise LakeError("a lake must be writable", value=error.strerror, place=str(folder)) from error
+        with lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

@@ -33,22 +33,28 @@ def parquet_bytes(frame: pl.DataFrame, sources: Mapping[str, str]) -> bytes:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Puts `content` at `path`: temporary file beside it, fsync, rename, fsync of the folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Puts `content` at `path`: temporary file beside it, fsync, rename, fsync of the folder.
+
+    Raises LakeError if that cannot be done; the file is then what it was before.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb") as out:
-            out.write(content)
-            out.flush()
-            os.fsync(out.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with temporary.open("wb") as out:
+                out.write(content)
+                out.flush()
+                os.fsync(out.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise LakeError("a file must be writable", value=error.strerror, place=str(path)) from error
 
 
 def read_parquet(path: Path) -> tuple[pl.DataFrame, dict[str, str]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from features.errors import SourceError
+from features.parquet import file_digest
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz", ".json", ".json.gz", ".log", ".log.gz")
 """What is taken from a folder; a file that is named itself may have any suffix."""
@@ -31,6 +32,17 @@ def find_logs(paths: Sequence[Path]) -> list[LogFile]:
         for log in _logs(path):
             found.setdefault(log.path.resolve(), log)
     return sorted(found.values(), key=lambda log: (log.name, str(log.path)))
+
+
+def log_digest(path: Path) -> str:
+    """SHA-256 of a log as it lies on disk, as hex digits.
+
+    Raises SourceError if it cannot be read.
+    """
+    try:
+        return file_digest(path)
+    except OSError as error:
+        raise SourceError("a log must be readable", value=error.strerror, place=str(path)) from error
 
 
 def _logs(path: Path) -> list[LogFile]:

@@ -147,3 +147,25 @@ def test_a_connection_reads_views_only(tmp_path: Path) -> None:
     lake.write("requests", DAY, "a", some_requests(2), sources={})
     with lake.connect() as connection:
         assert connection.execute("SELECT count(*) FROM requests").fetchall() == [(2,)]
+
+
+def test_a_lake_that_cannot_be_written_is_an_error_with_its_place(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LakeError, match=r"writable.*file"):
+        Lake(tmp_path / "file").write("requests", DAY, "a", some_requests(), sources={})
+    with pytest.raises(LakeError, match=r"writable.*file"):
+        Lake(tmp_path / "file").write_quarantine("requests", "a", "0" * 64, some_requests())
+
+
+def test_a_write_that_fails_leaves_the_old_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = Lake(tmp_path)
+    before = lake.write("requests", DAY, "a", some_requests(3), sources={})
+
+    def full(fd: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(LakeError, match="No space left"):
+        lake.write("requests", DAY, "a", some_requests(9), sources={})
+    assert lake.digest("requests", DAY, "a") == before.digest
+    assert not list(tmp_path.rglob("*.tmp"))
