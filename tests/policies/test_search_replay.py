@@ -1,0 +1,74 @@
+"""The replay evaluator on a small real twin: workloads survive the scratch folder, scores repeat and make sense."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from features.errors import TwinError
+from models.portable import Estimators, LengthTable, StepLaw, TransferLaw
+from policies.policy import ClassPolicy, Policy, default_policy
+from policies.search import Budget, search
+from policies.search_cases import Case
+from policies.search_identify import frozen_knobs
+from policies.search_replay import ReplayFactory, load_workload, save_workloads
+from policies.search_space import space_around
+from policies.search_workers import WorkerPool, point_scorer
+from policies.twin.workload import Workload
+from tests.policies import world
+
+LAWS = Estimators(
+    length=LengthTable((0.5, 0.9), (), {"*": ((200.0, 360.0),)}, {"*": (1.0, 1.0)}),
+    prefill=StepLaw((0.01, 8e-5, 0.0, 0.0), {"p1": 1.5}),
+    decode=StepLaw((0.008, 3e-4, 0.0, 0.0)),
+    transfer=TransferLaw({"local": 0.001, "cross": 0.001}, {"local": 0.9, "cross": 0.9}),
+)
+
+
+def default() -> Policy:
+    return default_policy(
+        (ClassPolicy("chat", ttft_target_s=1.0, tpot_target_s=0.03), ClassPolicy("batch", ttft_target_s=4.0))
+    )
+
+
+def prepared(folder: Path) -> ReplayFactory:
+    save_workloads(folder, {f"d{seed}": world.workload(600, rate_per_s=7.0, seed=seed) for seed in (1, 2)})
+    return ReplayFactory(folder, world.cluster(), LAWS, world.GOAL, seed=3)
+
+
+def test_a_workload_survives_the_scratch_folder(tmp_path: Path) -> None:
+    before = replace(world.workload(50, warm_up=5), request_ids=("a",) * 50)
+    save_workloads(tmp_path, {"d": before})
+    after = load_workload(tmp_path, "d")
+    for f in fields(Workload):
+        if f.name != "request_ids":
+            np.testing.assert_array_equal(getattr(before, f.name), getattr(after, f.name), strict=True)
+    with pytest.raises(TwinError, match="scratch folder"):
+        load_workload(tmp_path, "e")
+
+
+def test_a_replay_scores_the_same_again_and_worse_at_more_load(tmp_path: Path) -> None:
+    evaluate = prepared(tmp_path).build()
+    first = evaluate(default(), Case("d1"))
+    assert first == prepared(tmp_path).build()(default(), Case("d1"))
+    assert first.outcome.completed == 600
+    assert 0 < first.goodput_frac <= 1
+    assert evaluate(default(), Case("d1", 1.5)).soft < first.soft
+    with pytest.raises(TwinError, match="scratch folder"):
+        evaluate(default(), Case("d9"))
+
+
+def test_a_search_on_the_twin_gains_or_stays(tmp_path: Path) -> None:
+    factory = prepared(tmp_path)
+    frozen = frozen_knobs(factory.cluster, LAWS, world.GOAL, [])
+    space = space_around(default(), frozen, LAWS.length.levels)
+    cases = [Case(day, load) for day in ("d1", "d2") for load in (1.0, 1.15)]
+    with WorkerPool(factory, 1) as pool:
+        found = search(
+            space, point_scorer(pool, space, cases), seed=1, budget=Budget(trials=16, batch=4, startup=4, patience=9)
+        )
+    assert found.best.value >= found.trials[0].value
+    assert len(found.best.slices) == 8
