@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple, fields
+
 import polars as pl
 
+from features.prefill_runs import Prompt, Run, rows
 from features.schemas import DECODE_MOMENTS
 
 _UNFINISHED = ("rejected", "failed")
 _CENSORING = ("length", "cancelled")
+_RUN_COLUMNS = [field.name for field in fields(Run)]
+_RUN_DTYPES = {"node": pl.String, **dict.fromkeys(_RUN_COLUMNS, pl.Int64)}
 
 
 def length_table(requests: pl.DataFrame) -> pl.DataFrame:
@@ -44,10 +49,10 @@ def length_table(requests: pl.DataFrame) -> pl.DataFrame:
 
 
 def prefill_steps(requests: pl.DataFrame, chunk_tokens: int) -> pl.DataFrame:
-    """One row a run of prefill steps whose make-up the log gives away, sorted by start and node.
+    """One row a run of prefill steps between two times that the log gives away, sorted by start and node.
 
-    Prompts that share start and end on a P and overlap no other prompt's prefill there were computed together: several
-    of them in one step, one alone in as many steps as it has chunks of `chunk_tokens` after its cached prefix.
+    `chunk_tokens` is the engine's budget of new tokens a step. See features/prefill_runs.py for how steps follow from
+    the starts and ends of prompts; steps of a prompt whose hit is unknown are left out.
 
     Columns: node, started_at_us, busy_us, n_steps, prompts, new_tokens (sum of T over the steps, T = new tokens of a
     step), sum_t2 (sum of T²), sum_chunk_context (sum of chunk · tokens before the chunk), last_tokens (T of the last
@@ -57,42 +62,23 @@ def prefill_steps(requests: pl.DataFrame, chunk_tokens: int) -> pl.DataFrame:
     cached = pl.col("prefill_cached_tokens").fill_null(0)
     known = requests.filter(
         pl.all_horizontal(pl.col("prefill_node", start, end).is_not_null()), pl.col(end) > pl.col(start)
-    ).with_columns(new=pl.col("prompt_tokens") - cached, cached=cached, certain=_cached_known())
-    group = (
-        known.group_by(pl.col("prefill_node").alias("node"), start, end)
-        .agg(
-            pl.len().cast(pl.Int64).alias("prompts"),
-            pl.col("new").sum().alias("new_tokens"),
-            (pl.col("new") * pl.col("cached")).sum().alias("product"),
-            pl.col("cached").sum().alias("cached"),
-            pl.col("certain").all(),
-        )
-        .sort("node", start, end)
+    ).select(
+        "prefill_node",
+        start,
+        end,
+        pl.when(_cached_known()).then(pl.col("prompt_tokens") - cached).otherwise(0).alias("new"),
+        cached.alias("cached"),
     )
-    earlier_end = pl.col(end).cum_max().shift(1).over("node")
-    later_start = pl.col(start).shift(-1).over("node")
-    alone = (pl.col(start) >= earlier_end).fill_null(value=True) & (later_start >= pl.col(end)).fill_null(value=True)
-    one_step = (pl.col("prompts") == 1) | (pl.col("new_tokens") <= chunk_tokens)
-    rows = group.filter(alone & one_step & pl.col("certain") & (pl.col("new_tokens") > 0))
-    chunk = pl.lit(chunk_tokens, pl.Int64)
-    full = (pl.col("new_tokens") - 1) // chunk
-    last = pl.col("new_tokens") - full * chunk
-    # Chunk i of a lone prompt comes after cached + i·chunk tokens: the sum over full chunks is a triangle number.
-    lone = (
-        full * chunk * pl.col("cached")
-        + chunk * chunk * (full * (full - 1) // 2)
-        + last * (pl.col("cached") + full * chunk)
-    )
-    return rows.select(
+    by_node: dict[str, list[Prompt]] = {}
+    for node, *values in known.iter_rows():
+        by_node.setdefault(node, []).append(Prompt(*values))
+    found = [(node, *astuple(run)) for node, run in rows(by_node, chunk_tokens)]
+    frame = pl.DataFrame(found, schema=["node", *_RUN_COLUMNS], orient="row", schema_overrides=_RUN_DTYPES)
+    return frame.select(
         "node",
-        pl.col(start).alias("started_at_us"),
-        (pl.col(end) - pl.col(start)).alias("busy_us"),
-        (full + 1).alias("n_steps"),
-        "prompts",
-        "new_tokens",
-        (full * chunk * chunk + last * last).alias("sum_t2"),
-        pl.when(pl.col("prompts") == 1).then(lone).otherwise(pl.col("product")).alias("sum_chunk_context"),
-        last.alias("last_tokens"),
+        pl.col("started_us").alias("started_at_us"),
+        (pl.col("ended_us") - pl.col("started_us")).alias("busy_us"),
+        *_RUN_COLUMNS[2:],
     ).sort("started_at_us", "node")
 
 
@@ -110,12 +96,12 @@ def decode_steps(node_loads: pl.DataFrame) -> pl.DataFrame:
     """
     moment = [pl.col("decode_moments").list.get(i, null_on_oob=True).alias(f"m{i}") for i in range(DECODE_MOMENTS)]
     node = "node"
-    rows = node_loads.filter(pl.col("decode_moments").is_not_null()).sort(node, "observed_at_us")
+    samples = node_loads.filter(pl.col("decode_moments").is_not_null()).sort(node, "observed_at_us")
     change = [(pl.col(f"m{i}") - pl.col(f"m{i}").shift(1).over(node)).alias(f"d{i}") for i in range(DECODE_MOMENTS)]
     fell = pl.any_horizontal(pl.col(f"d{i}") < 0 for i in range(DECODE_MOMENTS))
     before_us = pl.col("observed_at_us").shift(1).over(node)
     return (
-        rows.with_columns(moment)
+        samples.with_columns(moment)
         .with_columns(
             *change,
             interval_us=pl.col("observed_at_us") - before_us,
