@@ -1,0 +1,199 @@
+"""From what stands in routecal.toml to the frozen settings: units, defaults that depend on others, common rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from features.errors import RoutecalError, SettingsError
+from features.kv import KvGeometry
+from features.naming import DEFAULT_CLASS, Alias, ClassRule, NodeNames
+from pipelines.settings import (
+    Break,
+    GateSettings,
+    Keys,
+    Pool,
+    PoolNode,
+    PoolUplink,
+    SearchSettings,
+    Settings,
+    Source,
+    Span,
+    Storage,
+)
+from pipelines.settings_file import ClassFile, PoolFile, SettingsFile, as_us
+from pipelines.settings_pool_file import BYTES, KvFile
+from pipelines.settings_refused import refuse
+from pipelines.settings_rules import check_pool, covers_every_prompt
+from policies.evidence.fidelity import FidelityLimits
+from policies.evidence.sweep import SweepPlan
+from policies.families.registry import FAMILIES
+from policies.objective import ClassTarget, Goal
+from policies.policy import DEFAULT_WEIGHTS, ClassPolicy, Policy
+from policies.search import Budget
+from policies.twin.cluster import Discipline, RouterSetup
+
+NS_PER_MS = 1_000_000
+DEFAULT_TARGETS = ClassFile(ttft_target_ms=2000.0, tpot_target_ms=50.0)
+"""Targets of the class `default` where the settings describe none; they are printed."""
+
+
+def build(file: SettingsFile, *, base: Path, place: str) -> Settings:
+    """Checked settings; relative paths start at `base`. SettingsError for a rule across keys."""
+    notices: list[str] = []
+    pools = {name: _pool(name, pool, place, notices) for name, pool in file.pools.items()}
+    runs = base / file.storage.runs
+    return Settings(
+        base=base,
+        storage=Storage(
+            lake=base / file.storage.lake,
+            store=base / file.storage.store,
+            runs=runs,
+            mlflow_uri=file.storage.mlflow_uri or f"sqlite:///{runs / 'mlflow.db'}",
+        ),
+        keys=Keys(
+            private_key=base / file.keys.private_key if file.keys.private_key else None,
+            trusted_keys=tuple(base / key for key in file.keys.trusted_keys),
+        ),
+        hour_utc=file.schedule.hour_utc,
+        minute=file.schedule.minute,
+        pools=pools,
+        notices=tuple(notices),
+    )
+
+
+def _pool(name: str, file: PoolFile, place: str, notices: list[str]) -> Pool:
+    refuse(name, file, place)
+    check_pool(name, file, place)
+    classes = _classes(name, file, notices)
+    try:
+        return _checked_pool(name, file, classes)
+    except RoutecalError as error:  # a rule of the package that will use the values
+        at = f"{place}: pools.{name}" + (f", {error.place}" if error.place else "")
+        raise SettingsError(error.rule, value=error.value, place=at, hint=error.hint) from error
+
+
+def _checked_pool(name: str, file: PoolFile, classes: dict[str, ClassFile]) -> Pool:
+    engine, router = file.engine, file.router
+    aliases = tuple(
+        Alias(name=alias, node=entry.node, valid_from_us=as_us(entry.valid_from), valid_to_us=as_us(entry.valid_to))
+        for entry in file.aliases
+        for alias in entry.names
+    )
+    NodeNames(aliases)  # raises for a name that means two nodes at one time
+    return Pool(
+        name=name,
+        model=file.model,
+        kv=_geometry(file.kv),
+        discipline=Discipline(
+            chunk_tokens=engine.chunk_tokens,
+            prefill_max_seqs=engine.prefill_max_seqs,
+            decode_max_seqs=engine.decode_max_seqs,
+            reservations_per_boundary=engine.reservations_per_boundary,
+            release=engine.release,
+        ),
+        router=RouterSetup(
+            count=router.count,
+            period_ns=round(router.period_ms * NS_PER_MS),
+            delay_ns=round(router.delay_ms * NS_PER_MS),
+            lease_ns=round(router.lease_ms * NS_PER_MS),
+        ),
+        families=router.families or FAMILIES,
+        nodes=tuple(
+            PoolNode(n, e.role, e.rack, e.blocks, e.port_gbps, Span(as_us(e.valid_from), as_us(e.valid_to)))
+            for e in file.nodes
+            if e.role != "colocated"
+            for n in e.names
+        ),
+        uplinks=tuple(
+            PoolUplink(u.from_rack, u.to_rack, u.gbps, Span(as_us(u.valid_from), as_us(u.valid_to)))
+            for u in file.uplinks
+        ),
+        aliases=aliases,
+        breaks=tuple(sorted((Break(as_us(b.at) or 0, b.reason) for b in file.breaks), key=lambda b: b.at_us)),
+        class_rules=tuple(ClassRule(**rule.model_dump()) for rule in file.class_rules),
+        classes=tuple(_class_policy(label, each) for label, each in classes.items()),
+        goal=Goal(
+            tuple(
+                ClassTarget(label, _seconds(each.ttft_target_ms), _seconds(each.tpot_target_ms), each.weight)
+                for label, each in classes.items()
+            )
+        ),
+        incumbent=_incumbent(file, classes),
+        sources=tuple(Source(s.paths, s.format, as_us(s.starts_at)) for s in file.sources),
+        history_days=file.history_days,
+        search=_search(file),
+        gates=GateSettings(
+            alpha=file.gates.alpha,
+            margin=file.gates.margin,
+            resamples=file.gates.resamples,
+            waivers=file.gates.waive,
+            fidelity=FidelityLimits(**file.gates.fidelity.model_dump()),
+            sweep=SweepPlan(level=file.gates.carried_at),
+        ),
+    )
+
+
+def _geometry(kv: KvFile) -> KvGeometry:
+    size = BYTES[kv.dtype]
+    if kv.attention == "mla":
+        return KvGeometry.mla(
+            layers=kv.layers,
+            kv_lora_rank=kv.kv_lora_rank or 0,
+            rope_dim=kv.rope_dim or 0,
+            bytes_per_element=size,
+            block_tokens=kv.block_tokens,
+        )
+    return KvGeometry.gqa(
+        layers=kv.layers,
+        kv_heads=kv.kv_heads or 0,
+        head_dim=kv.head_dim or 0,
+        bytes_per_element=size,
+        block_tokens=kv.block_tokens,
+    )
+
+
+def _classes(name: str, file: PoolFile, notices: list[str]) -> dict[str, ClassFile]:
+    """The classes in the order of the file; `default` is added where requests may be left without a class."""
+    classes = dict(file.classes)
+    if DEFAULT_CLASS not in classes and not covers_every_prompt(file.class_rules):
+        classes[DEFAULT_CLASS] = DEFAULT_TARGETS
+        who = "requests that meet no class rule" if file.class_rules else "no class rules: all requests"
+        notices.append(
+            f"pool {name}: {who} are of class `{DEFAULT_CLASS}`, TTFT <= {DEFAULT_TARGETS.ttft_target_ms:.0f} ms, "
+            f"TPOT <= {DEFAULT_TARGETS.tpot_target_ms:.0f} ms; set [pools.{name}.classes.{DEFAULT_CLASS}] to change it"
+        )
+    return classes
+
+
+def _class_policy(name: str, file: ClassFile) -> ClassPolicy:
+    return ClassPolicy(
+        name=name,
+        objective=file.objective,
+        ttft_target_s=_seconds(file.ttft_target_ms),
+        tpot_target_s=_seconds(file.tpot_target_ms),
+        quantile=file.quantile,
+        reserve_blocks=file.reserve_blocks,
+    )
+
+
+def _incumbent(file: PoolFile, classes: dict[str, ClassFile]) -> Policy:
+    numbers = file.incumbent.model_dump(exclude={"weights"})
+    weights = file.incumbent.weights or DEFAULT_WEIGHTS
+    described = [_class_policy(label, each) for label, each in classes.items()]
+    return Policy(
+        classes=tuple(
+            ClassPolicy(c.name, c.objective, c.ttft_target_s, c.tpot_target_s, weights, c.quantile, c.reserve_blocks)
+            for c in described
+        ),
+        **numbers,
+    )
+
+
+def _search(file: PoolFile) -> SearchSettings:
+    search = file.search
+    budget = Budget(search.trials, search.batch, search.patience, search.min_gain, search.startup)
+    return SearchSettings(budget, search.loads, search.workers, search.seed)
+
+
+def _seconds(milliseconds: float | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000

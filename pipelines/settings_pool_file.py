@@ -1,0 +1,104 @@
+"""The parts of routecal.toml that describe a fleet: KV geometry, engine discipline, routers, nodes and links.
+
+Keys whose other values the twin does not model are named here all the same, so that `pipelines.settings_refused` can
+refuse them by name.
+"""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from typing import Annotated, Literal
+
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic_core import PydanticCustomError
+
+NodeName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$")]
+Rack = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
+"""Bytes of one KV element."""
+
+
+def _with_offset(value: object) -> object:
+    """TOML has times without an offset, and one at midnight would pass for a date."""
+    if isinstance(value, datetime) and value.tzinfo is None:
+        raise PydanticCustomError("timezone_aware", "a time must have an offset")
+    return value
+
+
+When = Annotated[AwareDatetime | date, BeforeValidator(_with_offset)]
+"""A moment: a time with its offset, or a date, which is its midnight UTC."""
+
+
+class Strict(BaseModel):
+    """A key that nobody reads is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class KvFile(Strict):
+    """Geometry of the model's KV cache: what one token takes, and the block that engines allocate in."""
+
+    attention: str = Field("gqa", description="gqa (MHA and MQA are its ends) or mla")
+    layers: int = Field(ge=1)
+    kv_heads: int | None = Field(None, ge=1, description="gqa: KV heads over the whole model")
+    head_dim: int | None = Field(None, ge=1, description="gqa")
+    kv_lora_rank: int | None = Field(None, ge=1, description="mla")
+    rope_dim: int | None = Field(None, ge=1, description="mla")
+    dtype: Literal["fp32", "fp16", "bf16", "fp8", "int8"] = "fp16"
+    block_tokens: int = Field(ge=1, description="tokens of one KV block")
+    hash_block_tokens: int | None = Field(
+        None, ge=1, description="tokens of a hashed prefix block; none = block_tokens"
+    )
+
+
+class EngineFile(Strict):
+    """Discipline and limits of the engines (docs/twin.md says what each rule does)."""
+
+    chunk_tokens: int = Field(8192, ge=1, description="token budget of a prefill step")
+    prefill_max_seqs: int = Field(256, ge=1, description="prompts in one prefill step")
+    decode_max_seqs: int = Field(256, ge=2, description="sequences in one decode step")
+    reservations_per_boundary: int = Field(0, ge=0, description="0 = no limit")
+    release: Literal["transfer", "activation"] = Field(
+        "transfer", description="P frees KV when it was sent, or when D activated the request"
+    )
+    order: str = Field("fifo", description="order of the prefill queue: fifo")
+    preemption: str = Field("recompute", description="what becomes of a preempted sequence: recompute")
+    decode_chosen: str = Field("arrival", description="when D is chosen: arrival (together with P)")
+    first_token: str = Field("decode", description="where the first token is made: decode")
+    tiers: tuple[str, ...] = Field(("hbm",), description="where KV is cached: hbm")
+    transfer_overlap: bool = Field(False, description="KV is sent layer by layer while prefill runs")
+    decode_prefix_reuse: bool = Field(False, description="D keeps prefixes that spare a transfer")
+    lora: bool = False
+    speculative_decoding: bool = False
+
+
+class RouterFile(Strict):
+    """The routers: how many, how old their view is, and which algorithms they can run."""
+
+    count: int = Field(1, ge=1)
+    period_ms: float = Field(0.0, ge=0, description="between two samples of a node; 0 = the live state")
+    delay_ms: float = Field(0.0, ge=0, description="from a sample to its use")
+    lease_ms: float = Field(60_000.0, gt=0, description="a booking on D ends at the latest then")
+    families: tuple[str, ...] | None = Field(None, min_length=1, description="algorithms that it can run; none = all")
+
+
+class NodesFile(Strict):
+    """Nodes with the same facts; a node is one DP rank of one worker."""
+
+    names: tuple[NodeName, ...] = Field(min_length=1)
+    role: Literal["prefill", "decode", "colocated"]
+    rack: Rack = "rack0"
+    blocks: int | None = Field(None, ge=1, description="usable KV blocks; none = learned from telemetry")
+    port_gbps: float = Field(gt=0, description="P's egress or D's ingress, 10^9 bits a second")
+    valid_from: When | None = None
+    valid_to: When | None = Field(None, description="exclusive")
+
+
+class UplinkFile(Strict):
+    """One direction between two racks, shared by all transfers that cross it."""
+
+    from_rack: Rack
+    to_rack: Rack
+    gbps: float = Field(gt=0, description="10^9 bits a second")
+    valid_from: When | None = None
+    valid_to: When | None = Field(None, description="exclusive")

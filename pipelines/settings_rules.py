@@ -1,0 +1,123 @@
+"""Rules across the keys of a pool."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from difflib import get_close_matches
+from itertools import combinations
+
+from features.errors import SettingsError
+from features.naming import DEFAULT_CLASS
+from pipelines.settings import Span
+from pipelines.settings_file import ClassRuleFile, PoolFile, as_us
+from pipelines.settings_pool_file import NodesFile, UplinkFile
+from policies.evidence.gates import GATES
+from policies.families.registry import FAMILIES
+
+_RANK = re.compile(r"/dp\d+$")
+
+
+def check_pool(name: str, pool: PoolFile, place: str) -> None:
+    """Raises SettingsError for the first rule that the pool breaks."""
+    root = f"{place}: pools.{name}"
+    _check_spans(pool, root)
+    _check_nodes(pool, root)
+    _check_links(pool, root)
+    _check_classes(pool, root)
+    families = pool.router.families or FAMILIES
+    _known(
+        pool.incumbent.family,
+        families,
+        "the incumbent must be a family that the router can run",
+        f"{root}.incumbent.family",
+    )
+    for at, gate in enumerate(pool.gates.waive):
+        _known(gate, GATES, "a waiver must name a gate", f"{root}.gates.waive[{at}]")
+
+
+def covers_every_prompt(rules: Sequence[ClassRuleFile]) -> bool:
+    """Whether every request meets some rule by the length of its prompt alone."""
+    conditions = {"priority", "tenant", "app", "model", "header"}
+    by_length = [rule for rule in rules if all(getattr(rule, key) is None for key in conditions)]
+    reached: int = 0
+    for rule in sorted(by_length, key=lambda r: r.min_prompt_tokens or 0):
+        if (rule.min_prompt_tokens or 0) > reached:
+            return False
+        if rule.max_prompt_tokens is None:
+            return True
+        reached = max(reached, rule.max_prompt_tokens)
+    return False
+
+
+def _check_spans(pool: PoolFile, root: str) -> None:
+    for key in ("nodes", "uplinks", "aliases"):
+        for at, entry in enumerate(getattr(pool, key)):
+            start, end = as_us(entry.valid_from), as_us(entry.valid_to)
+            if start is not None and end is not None and start >= end:
+                raise SettingsError(
+                    "`valid_from < valid_to` must hold",
+                    value=(str(entry.valid_from), str(entry.valid_to)),
+                    place=f"{root}.{key}[{at}]",
+                )
+
+
+def _span(entry: NodesFile | UplinkFile) -> Span:
+    return Span(as_us(entry.valid_from), as_us(entry.valid_to))
+
+
+def _check_nodes(pool: PoolFile, root: str) -> None:
+    for role in ("prefill", "decode"):
+        if not any(entry.role == role for entry in pool.nodes):
+            raise SettingsError("a pool must have P and D nodes", place=f"{root}.nodes", hint=f"none has role {role!r}")
+    named = [(name, _span(entry)) for entry in pool.nodes for name in entry.names]
+    for (one, first), (other, second) in combinations(named, 2):
+        if one == other and first.meets(second):
+            raise SettingsError("a node must be described once at a time", value=one, place=f"{root}.nodes")
+    nodes = {name for name, _ in named}
+    workers = nodes | {_RANK.sub("", name) for name in nodes}
+    for at, alias in enumerate(pool.aliases):
+        _known(alias.node, workers, "an alias must mean a node or a worker of the pool", f"{root}.aliases[{at}].node")
+
+
+def _check_links(pool: PoolFile, root: str) -> None:
+    racks = {entry.rack for entry in pool.nodes}
+    for at, link in enumerate(pool.uplinks):
+        for key in ("from_rack", "to_rack"):
+            _known(
+                getattr(link, key), racks, "an uplink must join racks that have nodes", f"{root}.uplinks[{at}].{key}"
+            )
+        if link.from_rack == link.to_rack:
+            raise SettingsError("an uplink must join two racks", value=link.from_rack, place=f"{root}.uplinks[{at}]")
+    for (at, one), (_, other) in combinations(enumerate(pool.uplinks), 2):
+        same = (one.from_rack, one.to_rack) == (other.from_rack, other.to_rack)
+        if same and _span(one).meets(_span(other)):
+            raise SettingsError(
+                "a direction must have one uplink at a time",
+                value=(one.from_rack, one.to_rack),
+                place=f"{root}.uplinks[{at}]",
+                hint="the other direction has its own entry",
+            )
+
+
+def _check_classes(pool: PoolFile, root: str) -> None:
+    for at, rule in enumerate(pool.class_rules):
+        place = f"{root}.class_rules[{at}]"
+        _known(rule.name, {*pool.classes, DEFAULT_CLASS}, "a class rule must give a class of the pool", f"{place}.name")
+        low, high = rule.min_prompt_tokens, rule.max_prompt_tokens
+        if low is not None and high is not None and low >= high:
+            raise SettingsError("`min_prompt_tokens < max_prompt_tokens` must hold", value=(low, high), place=place)
+    for name, each in pool.classes.items():
+        if each.ttft_target_ms is None and each.tpot_target_ms is None:
+            raise SettingsError(
+                "a class with the objective slo_goodput must have a target",
+                place=f"{root}.classes.{name}",
+                hint="set ttft_target_ms, tpot_target_ms or both",
+            )
+
+
+def _known(value: str, known: Sequence[str] | set[str], rule: str, place: str) -> None:
+    if value not in known:
+        close = get_close_matches(value, sorted(known), n=1)
+        hint = f"did you mean `{close[0]}`?" if close else f"one of {', '.join(sorted(known))}"
+        raise SettingsError(rule, value=value, place=place, hint=hint)
