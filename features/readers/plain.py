@@ -10,6 +10,9 @@ from typing import BinaryIO
 from features.errors import SourceError
 
 _GZIP = b"\x1f\x8b"
+_BOM = b"\xef\xbb\xbf"
+_PACKED_BYTES = 4096
+"""Packed bytes at a time: what stands before a fault is kept up to here."""
 
 
 def read_blocks(path: Path, size: int) -> Iterator[bytes | None]:
@@ -19,9 +22,9 @@ def read_blocks(path: Path, size: int) -> Iterator[bytes | None]:
     """
     try:
         with path.open("rb") as raw:
-            head = raw.read(2)
-            raw.seek(0)
-            if head != _GZIP:
+            head = raw.read(len(_BOM))
+            raw.seek(len(_BOM) if head == _BOM else 0)
+            if not head.startswith(_GZIP):
                 while plain := raw.read(size):
                     yield plain
                 return
@@ -45,7 +48,7 @@ def _gunzip(raw: BinaryIO, size: int) -> Iterator[bytes | None]:
     member = zlib.decompressobj(wbits=31)
     waiting = b""
     while True:
-        data = waiting or raw.read(1 << 16)
+        data = waiting or raw.read(_PACKED_BYTES)
         if not data:
             if not member.eof:
                 yield None

@@ -42,7 +42,9 @@ def sniff(path: Path) -> Sniffed:
     """
     objects = first_objects(path)
     if not objects:
-        raise SourceError("a log must be JSON lines", place=str(path), hint="no line at its start is a JSON object")
+        raise SourceError(
+            "a log must be JSON lines", place=str(path), hint="no line at its start is one; is the file whole?"
+        )
     found = [Sniffed(reader, reason) for reader in READERS.values() if (reason := reader.sniff(objects))]
     if len(found) == 1:
         return found[0]

@@ -119,6 +119,25 @@ def test_a_cut_gzip_gives_what_it_holds_and_says_so(name: str, tmp_path: Path) -
 
 
 @FORMATS
+def test_a_damaged_gzip_gives_what_stands_before_the_fault(name: str, tmp_path: Path) -> None:
+    packed = bytearray(
+        gzip.compress(b"".join(lines(LINE[name](i, request_id=f"{i * 7919 % 9973:x}")) for i in range(3_000)), 1)
+    )
+    packed[len(packed) // 2 : len(packed) // 2 + 40] = b"\xff" * 40
+    report = load(write(tmp_path / "x.gz", bytes(packed)), tmp_path / "lake", name)
+    assert report.accepted > 0
+    assert report.rules["file_cut_short"] == 1
+
+
+@FORMATS
+def test_line_ends_and_marks_of_other_systems_are_read(name: str, tmp_path: Path) -> None:
+    content = lines(*sample(name))
+    plain = load(write(tmp_path / "x.jsonl", content), tmp_path / "plain")
+    windows = b"\xef\xbb\xbf" + content.replace(b"\n", b"\r\n")
+    assert load(write(tmp_path / "x.jsonl", windows), tmp_path / "windows") == plain
+
+
+@FORMATS
 @pytest.mark.parametrize(
     "content",
     [
