@@ -26,7 +26,7 @@ def _cache_dir() -> Path:
     package = Path(__file__).parent
     for path in sorted(package.rglob("*.py")):
         source = path.read_bytes()
-        if b"@kernel" in source or path.stem in CONSTANTS:
+        if b"@kernel" in source or b"@entry_kernel" in source or path.stem in CONSTANTS:
             digest.update(source)
     root = os.environ.get("ROUTECAL_KERNEL_CACHE") or str(package.parent / ".cache" / "kernels")
     return Path(root) / digest.hexdigest()[:16]
@@ -36,5 +36,14 @@ numba.config.CACHE_DIR = str(_cache_dir())
 
 
 def kernel(function: F) -> F:
-    """Compile on first use, keep the machine code on disk. No fast math: the order of operations is part of the result."""
-    return cast(F, numba.njit(cache=True, error_model="numpy")(function))
+    """A kernel that only kernels call. It has no way in from Python and no cache of its own: its entry's cache holds it.
+
+    Both would cost more compile time than the kernel itself, since views and states are wide. No fast math: the order
+    of operations is part of the result.
+    """
+    return cast(F, numba.njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function))
+
+
+def entry_kernel(function: F) -> F:
+    """A kernel that Python calls: compiled on first use, machine code kept on disk."""
+    return cast(F, numba.njit(cache=True, error_model="numpy", no_cfunc_wrapper=True)(function))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from policies.compiled import kernel
+from policies.compiled import entry_kernel
 from policies.families.apart_kernel import choose_apart
 from policies.families.pair_kernel import choose_pair
 from policies.families.registry import FAMILIES
@@ -13,7 +13,7 @@ from policies.kernel_types import LawArrays, PolicyArrays, PoolArrays, Scratch, 
 ROUTECAL = FAMILIES.index("routecal")
 
 
-@kernel
+@entry_kernel
 def choose(
     policy: PolicyArrays,
     laws: LawArrays,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from policies.compiled import kernel
+from policies.compiled import entry_kernel, kernel
 from policies.kernel_types import LawArrays, PolicyArrays, PoolArrays, Scratch, ViewArrays
 from policies.twin.engine_decode import decode_boundary, waits
 from policies.twin.engine_links import push_back, transfer_event, wake
@@ -140,7 +140,7 @@ def _poll(m: Memory, rec: Recorder, row: int) -> None:
         to[15] = m.ds[d, D_N_PREEMPTED]
 
 
-@kernel
+@entry_kernel
 def run(
     m: Memory,
     rec: Recorder,
