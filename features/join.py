@@ -43,10 +43,9 @@ def decision_time_view(requests: pl.DataFrame, node_loads: pl.DataFrame, *, dela
         base = decided.select("request_id", "decided_at_us").sort("decided_at_us", "request_id")
         for side in ("prefill", "decode"):
             seen = _as_of(connection, side, decided, node_loads, delay_us)
-            renamed = {name: f"{side}_{name}" for name in seen.columns if name not in base.columns}
-            base = base.join(
-                seen.rename(renamed), on=["request_id", "decided_at_us"], how="left", maintain_order="left"
-            )
+            key = base.columns[:2]
+            named = seen.select(pl.col(name).alias(name if name in key else f"{side}_{name}") for name in seen.columns)
+            base = base.join(named, on=key, how="left", maintain_order="left")
         return base
     finally:
         connection.close()
