@@ -1,0 +1,63 @@
+"""The `routecal` command. Each subcommand is a file of pipelines/commands and imports what it needs when it runs."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from pipelines.commands.ingest import ingest
+from pipelines.commands.record import record_app
+from pipelines.commands.sql import sql
+from pipelines.console import WRONG_USE, Mode, command, say
+
+app = typer.Typer(
+    name="routecal",
+    help="Learns routing policies for PD-disaggregated LLM serving from the logs of the cluster that it routes.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command()(command(ingest))
+app.add_typer(record_app)
+app.command()(command(sql))
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        sys.stdout.write(f"routecal {version('routecal')}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    *,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    _: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Learns routing policies for PD-disaggregated LLM serving from the logs of the cluster that it routes."""
+    Mode.debug = debug
+
+
+def main() -> None:
+    """Run the command of sys.argv. `--debug` may stand anywhere."""
+    arguments = sys.argv[1:]
+    if "--debug" in arguments:
+        arguments = ["--debug", *(a for a in arguments if a != "--debug")]
+    try:
+        app(args=arguments)
+    except Exception as error:
+        if Mode.debug:
+            raise
+        say(f"internal error: {type(error).__name__}: {error}")
+        say("  hint:  this is a fault of routecal, not of your input; run it again with --debug")
+        sys.exit(WRONG_USE)
+
+
+if __name__ == "__main__":
+    main()

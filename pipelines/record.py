@@ -1,0 +1,154 @@
+"""Keeps what engines say about their load and do not log: polls of `GET /v1/loads`, one JSON line each.
+
+A line is {polled_at_us, target, status, body}: unix microseconds just before the request, the target as it was named,
+the HTTP status (0: no answer) and the answer, or {"error": why}. The reader `sglang-loads` reads it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from features.errors import SettingsError
+
+LOADS_PATH = "/v1/loads?include=core,disagg,queues,memory"
+OK, NO_ANSWER = 200, 0
+MAX_BODY_BYTES = 16 << 20
+US_PER_S = 1_000_000
+
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Workers are reached directly: a proxy would answer for a dead one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What to poll. `path` may hold `{day}`, the UTC day of the poll; `duration_s` None = until it is stopped."""
+
+    targets: tuple[str, ...]
+    path: str
+    period_s: float = 1.0
+    timeout_s: float = 2.0
+    duration_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.targets:
+            raise SettingsError("a recording must have targets", hint="--targets http://host:port")
+        for target in self.targets:
+            parts = urlsplit(target)
+            if parts.scheme not in {"http", "https"} or not parts.hostname:
+                raise SettingsError("a target must be an http URL", value=target, hint="such as http://10.0.0.1:30000")
+        if len(set(self.targets)) != len(self.targets):
+            raise SettingsError("a target must be named once", value=sorted(self.targets))
+        for name in ("period_s", "timeout_s"):
+            if getattr(self, name) <= 0:
+                raise SettingsError(f"`{name} > 0` must hold", value=getattr(self, name))
+
+
+@dataclass(slots=True)
+class Tally:
+    """Polls by target: answered with 200, answered otherwise, not answered. Files written."""
+
+    ok: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    silent: Counter[str] = field(default_factory=Counter)
+    files: set[str] = field(default_factory=set)
+
+    @property
+    def polls(self) -> int:
+        """All polls."""
+        return self.ok.total() + self.refused.total() + self.silent.total()
+
+
+def record(recording: Recording, *, now_s: Callable[[], float], stop: threading.Event) -> Tally:
+    """Poll until `stop` is set or the duration is over; each target in its own thread, so that none waits for another.
+
+    `now_s`: unix seconds. Polls start at start + k · period; a target that answers too late misses those in between.
+    Lines are appended whole. Raises SettingsError if the file cannot be written.
+    """
+    lines = _Lines(recording.path)
+    start_s = now_s()
+    end_s = None if recording.duration_s is None else start_s + recording.duration_s
+    tally = Tally()
+    failures: list[OSError] = []
+
+    def poll_target(target: str) -> None:
+        turn = 0
+        while not stop.is_set() and (end_s is None or now_s() < end_s):
+            line = poll(target, timeout_s=recording.timeout_s, now_us=round(now_s() * US_PER_S))
+            try:
+                lines.append(line, tally)
+            except OSError as error:
+                failures.append(error)
+                stop.set()
+                return
+            turn = max(turn + 1, int((now_s() - start_s) / recording.period_s) + 1)
+            due_s = start_s + turn * recording.period_s
+            stop.wait(max(0.0, min(due_s, end_s or due_s) - now_s()))
+
+    threads = [threading.Thread(target=poll_target, args=(target,), name=target) for target in recording.targets]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise SettingsError("a recording must be writable", value=str(failures[0]), place=recording.path)
+    return tally
+
+
+def poll(target: str, *, timeout_s: float, now_us: int) -> dict[str, Any]:
+    """One poll as a line. A target without a path is asked for `/v1/loads`. Never raises for what a target does."""
+    url = target if urlsplit(target).path not in {"", "/"} else target.rstrip("/") + LOADS_PATH
+    request = urllib.request.Request(url, headers={"Accept": "application/json"})  # noqa: S310  checked to be http
+    status, body = NO_ANSWER, b""
+    try:
+        with _OPENER.open(request, timeout=timeout_s) as answer:
+            status, body = answer.status, answer.read(MAX_BODY_BYTES)
+    except urllib.error.HTTPError as error:
+        with error:
+            return _line(now_us, target, error.code, {"error": str(error.reason)})
+    except (OSError, ValueError, http.client.HTTPException) as error:  # refused, timed out, reset, not HTTP
+        return _line(now_us, target, NO_ANSWER, {"error": str(getattr(error, "reason", error)) or type(error).__name__})
+    try:
+        return _line(now_us, target, status, json.loads(body))
+    except ValueError:  # the reader quarantines it, with its text to look at
+        return _line(now_us, target, status, {"error": "not JSON", "text": body[:500].decode("utf-8", "replace")})
+
+
+def _line(polled_at_us: int, target: str, status: int, body: object) -> dict[str, Any]:
+    return {"polled_at_us": polled_at_us, "target": target, "status": status, "body": body}
+
+
+class _Lines:
+    """Appends lines to the file of their day. A line is one write of its own, so files end whole and may be moved."""
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+        self._lock = threading.Lock()
+
+    def append(self, line: dict[str, Any], tally: Tally) -> None:
+        """Raises OSError if the file cannot be written."""
+        day = datetime.fromtimestamp(line["polled_at_us"] / US_PER_S, UTC).date().isoformat()
+        path = Path(self._pattern.replace("{day}", day))
+        data = (json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n").encode()
+        counter = tally.ok if line["status"] == OK else tally.refused if line["status"] else tally.silent
+        with self._lock:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("ab") as file:
+                file.write(data)
+            tally.files.add(str(path))
+            counter[line["target"]] += 1
+
+
+def in_order(targets: Sequence[str]) -> tuple[str, ...]:
+    """Targets of a command line: each may be a list with commas; the first mention counts."""
+    return tuple(dict.fromkeys(part for target in targets for part in target.split(",") if part))

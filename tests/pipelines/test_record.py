@@ -1,0 +1,145 @@
+"""The recorder of polls, against engines that answer, refuse, stall and die."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from features.errors import SettingsError
+from features.ingest import ingest
+from features.lake import Lake
+from pipelines.record import Recording, in_order, poll, record
+
+LOADS = {
+    "timestamp": "2026-11-01T00:00:00Z",
+    "loads": [{"dp_rank": 0, "num_running_reqs": 3, "num_waiting_reqs": 1, "num_used_tokens": 512,
+               "num_total_tokens": 600, "max_total_num_tokens": 4096, "disaggregation": {"mode": "decode"}}],
+}  # fmt: skip
+ROOT = Path(__file__).parents[2]
+
+
+class Engine(BaseHTTPRequestHandler):
+    """Answers by path: `/v1/loads` as SGLang does, the others each in their own wrong way."""
+
+    def do_GET(self) -> None:
+        status, body = 200, json.dumps(LOADS).encode()
+        if self.path.startswith("/busy"):
+            status, body = 503, b"overloaded"
+        elif self.path.startswith("/text"):
+            body = b"hello"
+        elif self.path.startswith("/stall"):
+            time.sleep(1.0)
+        elif not self.path.startswith("/v1/loads?include=core"):
+            status = 404
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def engine() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Engine)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def dead() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{free.getsockname()[1]}"
+
+
+def lines_of(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def test_every_answer_is_a_line_of_the_same_form(engine: str, dead: str) -> None:
+    wanted = {engine: 200, f"{engine}/busy": 503, f"{engine}/text": 200, f"{engine}/stall": 0, dead: 0}
+    for target, status in wanted.items():
+        line = poll(target, timeout_s=0.3, now_us=7)
+        assert list(line) == ["polled_at_us", "target", "status", "body"]
+        assert (line["polled_at_us"], line["target"], line["status"]) == (7, target, status)
+        assert (line["body"] == LOADS) == (target == engine)
+        assert target == engine or line["body"]["error"]
+
+
+def test_a_dead_target_does_not_slow_the_others(engine: str, dead: str, tmp_path: Path) -> None:
+    out = tmp_path / "polls" / "loads-{day}.jsonl"
+    recording = Recording((engine, dead, f"{engine}/stall"), str(out), period_s=0.05, timeout_s=0.2, duration_s=0.8)
+    tally = record(recording, now_s=time.time, stop=threading.Event())
+    assert tally.ok[engine] >= 5
+    assert tally.silent[dead] >= 5
+    assert 1 <= tally.silent[f"{engine}/stall"] <= 5
+    lines = [line for path in tally.files for line in lines_of(Path(path))]
+    assert len(lines) == tally.polls
+    report = ingest(Path(tally.files.pop()), format="auto", pool="p", lake=Lake(tmp_path / "lake"))
+    assert report.format == "sglang-loads"
+    assert report.accepted == tally.ok[engine]
+
+
+def test_the_file_follows_the_utc_day(engine: str, tmp_path: Path) -> None:
+    midnight_s, started_s = 1_793_664_000.0, time.monotonic()
+    recording = Recording((engine,), str(tmp_path / "{day}.jsonl"), period_s=0.1, duration_s=0.6)
+    record(recording, now_s=lambda: midnight_s - 0.3 + time.monotonic() - started_s, stop=threading.Event())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["2026-11-02.jsonl", "2026-11-03.jsonl"]
+
+
+def test_stop_ends_it(engine: str, tmp_path: Path) -> None:
+    stop = threading.Event()
+    threading.Timer(0.2, stop.set).start()
+    tally = record(Recording((engine,), str(tmp_path / "a"), period_s=30.0), now_s=time.time, stop=stop)
+    assert tally.polls == 1
+
+
+def test_ctrl_c_ends_the_command_with_whole_lines(engine: str, tmp_path: Path) -> None:
+    out = tmp_path / "loads.jsonl"
+    arguments = ["record", "loads", "--targets", engine, "--out", str(out), "--period", "0.05", "--json"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pipelines.cli", *arguments],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    waited_until_s = time.monotonic() + 60
+    while not out.exists() and process.poll() is None and time.monotonic() < waited_until_s:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=30)
+    assert process.returncode == 0, stderr.decode()
+    assert json.loads(stdout)["polls"] == len(lines_of(out)) > 0
+
+
+@pytest.mark.parametrize(
+    ("targets", "rule"),
+    [((), "must have targets"), (("10.0.0.1:30000",), "http URL"), (("file:///etc/passwd",), "http URL"),
+     (("http://a", "http://a"), "named once")],
+)  # fmt: skip
+def test_targets_are_checked(targets: tuple[str, ...], rule: str) -> None:
+    with pytest.raises(SettingsError, match=rule):
+        Recording(targets, "x")
+
+
+def test_an_unwritable_file_is_an_error(engine: str, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file, no folder")
+    with pytest.raises(SettingsError, match="writable"):
+        record(Recording((engine,), str(tmp_path / "taken" / "x")), now_s=time.time, stop=threading.Event())
+
+
+def test_targets_of_a_command_line() -> None:
+    assert in_order(["http://a,http://b", "http://a", "http://c"]) == ("http://a", "http://b", "http://c")
