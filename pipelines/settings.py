@@ -113,7 +113,8 @@ class GateSettings:
 class Pool:
     """One pool. `classes` and `goal` are in the same order: a request's class index is its place there.
 
-    `incumbent` carries the risk tables of an unfitted pool. `families`: what the pool's router can run.
+    `incumbent` carries the risk tables of an unfitted pool. `families`: what the pool's router can run. `warm_up_s`:
+    seconds of traffic before a replayed window that do not count.
     """
 
     name: str
@@ -132,6 +133,7 @@ class Pool:
     incumbent: Policy
     sources: tuple[Source, ...]
     history_days: int
+    warm_up_s: float
     search: SearchSettings
     gates: GateSettings
 

@@ -158,6 +158,9 @@ class PoolFile(Strict):
     classes: dict[Name, ClassFile] = Field(default_factory=dict)
     sources: tuple[SourceFile, ...] = ()
     history_days: int = Field(14, ge=1, description="days that a night uses: test day, validation days, train days")
+    warm_up_s: float = Field(
+        3600.0, ge=0, description="traffic before a replayed window that fills its queues and caches and does not count"
+    )
     search: SearchFile = SearchFile()
     gates: GatesFile = GatesFile()
 
