@@ -1,0 +1,209 @@
+"""A whole night of one pool in one process: logs in, a signed candidate out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+from features.errors import ModelError
+from features.ingest import IngestReport
+from features.lake import Lake
+from models.splits import SplitMode
+from pipelines.night import judge as judging
+from pipelines.night import policy as making
+from pipelines.night.fit import Fitted, fit_night
+from pipelines.night.ingest import ingest_day, ingest_history
+from pipelines.night.inputs import Inputs, select_inputs
+from pipelines.night.judge import Progress
+from pipelines.settings import Pool, Settings
+from policies.candidates import Candidates
+from policies.policy_models import PolicyFile
+from policies.store import Move, PolicyStore
+
+
+@dataclass(frozen=True, slots=True)
+class NightResult:
+    """What a night found.
+
+    `evidence`: as the policy file carries it, {verdict, promotion_cap, reason, details}; `details` is empty where no
+    policy was judged. `fitted` and `candidates` are None where the night did not come that far. `repeated`: the test
+    day had been opened for this decision before, and the evidence is the recorded one. `move`: of `current`.
+    `file`, `path`: the stored candidate, None if the night is not trustworthy. `notes`: what people should know beside
+    the verdict's reasons. `timings_s`: stage -> seconds, outside of every hash.
+    """
+
+    pool: str
+    day: date
+    ingested: tuple[IngestReport, ...]
+    inputs: Inputs
+    fitted: Fitted | None
+    candidates: Candidates | None
+    evidence: Mapping[str, Any]
+    reasons: tuple[str, ...]
+    file: PolicyFile | None
+    path: Path | None
+    signed: bool
+    repeated: bool
+    test_openings: int
+    move: Move | None
+    notes: tuple[str, ...]
+    timings_s: Mapping[str, float]
+
+    @property
+    def verdict(self) -> str:
+        """better, not distinguishable, worse or not trustworthy."""
+        return str(self.evidence["verdict"])
+
+    @property
+    def promotion_cap(self) -> str:
+        """none, shadow or current."""
+        return str(self.evidence["promotion_cap"])
+
+    @property
+    def content_hash(self) -> str | None:
+        """Hash of the stored file."""
+        return None if self.file is None else self.file.content_hash
+
+
+@dataclass(slots=True)
+class _Run:
+    """A night under way: who is told, and how long stages took."""
+
+    progress: Progress | None
+    timings_s: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Times a stage."""
+        self.tell(name, 0, 0)
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.timings_s[name] = self.timings_s.get(name, 0.0) + time.perf_counter() - began
+
+    def tell(self, stage: str, done: int, total: int) -> None:
+        """Tells where the night is."""
+        if self.progress is not None:
+            self.progress(stage, done, total)
+
+
+def run_night(
+    settings: Settings,
+    pool: Pool,
+    day: date,
+    *,
+    progress: Progress | None = None,
+    issued_at: str | None = None,
+    mlflow_run: str | None = None,
+) -> NightResult:
+    """Ingest, fit, replay, search, judge, publish: the night of `day`.
+
+    `progress(stage, done, of how many)`: stages are ingest, inputs, fit, workloads, fidelity, search, evidence,
+    publish; 0 of 0 = it begins. `issued_at`: UTC, YYYY-MM-DDTHH:MM:SSZ, None = now. The stored file's
+    `content_hash` depends on the logs, the settings, the code and what was in force on the day, on nothing else.
+
+    Raises SourceError, SettingsError or ModelError for input that no night can be made of.
+    """
+    run = _Run(progress)
+    lake, store = Lake(settings.storage.lake), PolicyStore(settings.storage.store, pool.name)
+    with run.stage("ingest"):
+        history = ingest_history(lake, pool, pool.history(day)[:-1], base=settings.base)
+        ingested = (*history, *ingest_day(lake, pool, day, base=settings.base))
+    with run.stage("inputs"):
+        inputs = select_inputs(lake, pool, day)
+    result = _Result(run, pool, inputs, ingested)
+    try:
+        with run.stage("fit"):
+            fitted = fit_night(lake, pool, inputs)
+    except ModelError as error:
+        return result.unjudged(f"The logs do not let every estimator be fitted: {error}.")
+    if inputs.split.mode is SplitMode.TRAIN_ONLY:
+        return result.unjudged("One day of history gives estimators and diagnosis; a policy needs two.", fitted)
+    incumbent = making.in_force(store, pool, day)
+    with run.stage("workloads"):
+        workloads = judging.all_workloads(lake, pool, inputs, fitted)
+        match = judging.contest(lake, pool, inputs, fitted, workloads, incumbent.policy)
+    with run.stage("fidelity"):
+        gate = judging.fidelity(lake, pool, inputs, fitted, match.incumbent)
+    runs = settings.storage.runs
+    context = making.draft(pool, inputs, fitted.estimators, match.space.default, incumbent).decision_hash or ""
+    journal = runs / "search" / f"{pool.name}-{day.isoformat()}-{context.removeprefix('sha256:')[:16]}.jsonl"
+    counting = {"stage": "search"}
+    with judging.replaying(
+        pool, inputs, fitted, workloads, runs / "scratch", lambda done: run.tell(counting["stage"], done, 0)
+    ) as workers:
+        with run.stage("search"):
+            candidates = judging.find(workers, pool, inputs, match, context=context, journal=journal)
+        file = making.draft(pool, inputs, fitted.estimators, candidates.policy, incumbent)
+        decision = file.decision_hash or ""
+        recorded = store.test_day(decision, day.isoformat())
+        repeated = recorded is not None
+        if recorded is None:
+            counting["stage"] = "evidence"
+            with run.stage("evidence"):
+                found = judging.judge(workers, pool, inputs, match, candidates, [gate])
+            recorded = store.record_test_day(decision, day.isoformat(), making.evidence_json(found))
+    with run.stage("publish"):
+        published = None
+        if recorded["verdict"] != making.NOT_TRUSTWORTHY:
+            whole = making.proven(pool, file, candidates.policy, fitted.estimators, recorded)
+            at = issued_at or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            published = making.publish(store, whole, settings.keys, issued_at=at, mlflow_run=mlflow_run)
+    return result.judged(fitted, candidates, recorded, published, repeated, store.test_openings(day.isoformat()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """What all results of a night share."""
+
+    run: _Run
+    pool: Pool
+    inputs: Inputs
+    ingested: tuple[IngestReport, ...]
+
+    def unjudged(self, reason: str, fitted: Fitted | None = None) -> NightResult:
+        """A night without a policy."""
+        evidence = {"verdict": making.NOT_TRUSTWORTHY, "promotion_cap": "none", "reason": reason, "details": {}}
+        return self.judged(fitted, None, evidence, None, False, 0)
+
+    def judged(
+        self,
+        fitted: Fitted | None,
+        candidates: Candidates | None,
+        evidence: Mapping[str, Any],
+        published: making.Published | None,
+        repeated: bool,
+        test_openings: int,
+    ) -> NightResult:
+        """A night whose policy met its evidence."""
+        notes = list(fitted.notes) if fitted else []
+        if published is not None and not published.signed:
+            notes.append("The file is unsigned: the settings name no private key.")
+        if published is not None and published.move is None:
+            notes += [f"`current` did not move. {reason}" for reason in published.kept_back]
+        if repeated:
+            notes.append("The test day was opened for this decision before; its record stands.")
+        return NightResult(
+            pool=self.pool.name,
+            day=self.inputs.day,
+            ingested=self.ingested,
+            inputs=self.inputs,
+            fitted=fitted,
+            candidates=candidates,
+            evidence=evidence,
+            reasons=tuple(evidence["details"].get("reasons", [evidence["reason"]])),
+            file=published.file if published else None,
+            path=published.path if published else None,
+            signed=published is not None and published.signed,
+            repeated=repeated,
+            test_openings=test_openings,
+            move=published.move if published else None,
+            notes=tuple(notes),
+            timings_s=dict(self.run.timings_s),
+        )

@@ -1,0 +1,183 @@
+"""The night's policy file: what it is made from, its proof, its signature, and whether `current` may move to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+from features.errors import PolicyError
+from models.portable import Estimators
+from pipelines.night.inputs import Inputs
+from pipelines.night.revision import code_revision
+from pipelines.settings import Keys, Pool
+from policies.canonical import sha256
+from policies.conformance import vectors
+from policies.conformance_cases import Geometry
+from policies.evidence.evidence import Evidence, to_json
+from policies.policy import Policy
+from policies.policy_file import Origin, build, content_hash, parse, policy_of, with_proof
+from policies.policy_models import PolicyFile
+from policies.signing import load_private, sign
+from policies.store import Move, PolicyStore
+
+NS_PER_S = 1_000_000_000
+NOT_TRUSTWORTHY = "not trustworthy"
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """What routes on a day. `reference`: {family, policy_version, content_hash}, the last two None = as declared."""
+
+    policy: Policy
+    reference: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A candidate in the store. `move`: of `current`, None = it stayed. `kept_back`: why it stayed."""
+
+    file: PolicyFile
+    path: Path
+    move: Move | None
+    kept_back: tuple[str, ...]
+
+    @property
+    def signed(self) -> bool:
+        """Whether the stored file has a signature."""
+        return self.file.envelope is not None and bool(self.file.envelope.signatures)
+
+
+def in_force(store: PolicyStore, pool: Pool, day: date) -> InForce:
+    """The policy at the end of a day: the store's, else the declared incumbent.
+
+    A stored policy of other classes than the settings' is of another pool by now; then the declared one counts.
+    """
+    move = store.in_force(f"{day.isoformat()}T23:59:59Z")
+    if move is not None:
+        file = store.find(move.content_hash)
+        policy = policy_of(file)
+        if [c.name for c in policy.classes] == [c.name for c in pool.classes]:
+            reference = {
+                "family": file.family,
+                "policy_version": file.policy_version,
+                "content_hash": content_hash(file),
+            }
+            return InForce(policy, reference)
+    return InForce(pool.incumbent, {"family": pool.incumbent.family, "policy_version": None, "content_hash": None})
+
+
+def draft(pool: Pool, inputs: Inputs, estimators: Estimators, policy: Policy, incumbent: InForce) -> PolicyFile:
+    """The file before its proof: its `decision_hash` is final. A router falls back on what is in force."""
+    rules = pool.discipline
+    return build(
+        policy,
+        estimators,
+        Origin(
+            pool=pool.name,
+            day=inputs.day,
+            model=pool.model,
+            engine=(
+                f"prefill_max_seqs={rules.prefill_max_seqs} decode_max_seqs={rules.decode_max_seqs} "
+                f"reservations_per_boundary={rules.reservations_per_boundary} release={rules.release}"
+            ),
+            block_tokens=pool.kv.block_tokens,
+            kv_bytes_per_token=pool.kv.bytes_per_token,
+            chunk_tokens=rules.chunk_tokens,
+            code_revision=code_revision(),
+            capability_level=inputs.capability.level,
+            digests={**inputs.digests, f"settings/{pool.name}": settings_digest(pool)},
+            fallback=incumbent.reference,
+            incumbent=incumbent.reference,
+            lease_s=pool.router.lease_ns / NS_PER_S,
+        ),
+    )
+
+
+def settings_digest(pool: Pool) -> str:
+    """Digest of what the settings say of a pool, less where its logs lie and how many processes search: neither can
+    change a result.
+    """
+    return sha256(repr(replace(pool, sources=(), search=replace(pool.search, workers=1))).encode())
+
+
+def evidence_json(evidence: Evidence) -> dict[str, Any]:
+    """The evidence as a policy file carries it."""
+    return {
+        "verdict": evidence.verdict,
+        "promotion_cap": evidence.promotion_cap,
+        "reason": " ".join(evidence.reasons),
+        "details": to_json(evidence),
+    }
+
+
+def proven(
+    pool: Pool, file: PolicyFile, policy: Policy, estimators: Estimators, evidence: Mapping[str, Any]
+) -> PolicyFile:
+    """The file with its evidence and with conformance vectors of every family that the router can run."""
+    geometry = Geometry(pool.kv.block_tokens, pool.kv.bytes_per_token, pool.discipline.chunk_tokens)
+    return with_proof(
+        file, evidence=evidence, vectors=vectors(policy, estimators, geometry, families=tuple(pool.families))
+    )
+
+
+def publish(
+    store: PolicyStore, file: PolicyFile, keys: Keys, *, issued_at: str, mlflow_run: str | None = None
+) -> Published:
+    """Sign a proven file if there is a key, keep it, and make it current if its own gates allow that.
+
+    Content that is kept already stays as it is. Raises PolicyError for a file that is not trustworthy, or a key that
+    cannot be read.
+    """
+    if file.evidence is None or file.evidence.verdict == NOT_TRUSTWORTHY:
+        raise PolicyError("a file that is not trustworthy must not be kept", value=file.policy_version)
+    if keys.private_key is not None:
+        key = load_private(_read(keys.private_key), place=str(keys.private_key))
+        openings = store.test_openings(file.day)
+        file = sign(file, key, issued_at=issued_at, mlflow_run=mlflow_run, test_openings=openings)
+    path = store.add(file)
+    kept = parse(path.read_bytes(), place=str(path))
+    reasons = [*kept_back(kept)]
+    current = store.current()
+    if current is not None and content_hash(current) == content_hash(kept):
+        reasons.append("It is current already.")
+    frozen = store.frozen()
+    if frozen is not None:
+        reasons.append(f"The store is frozen: {frozen['reason']}.")
+    if reasons:
+        return Published(kept, path, None, tuple(reasons))
+    # A policy of day D is in force from D's end on, also where the night runs on a clock behind its logs.
+    starts = f"{(date.fromisoformat(kept.day) + timedelta(days=1)).isoformat()}T00:00:00Z"
+    last = max((m.at for m in store.history()), default="")
+    move = store.promote(kept, at=max(issued_at, starts, last), reason="its gates hold and the verdict is better")
+    return Published(kept, path, move, ())
+
+
+def kept_back(file: PolicyFile) -> tuple[str, ...]:
+    """Why `current` must not move to a file by itself; read from the file alone, none = it may."""
+    if file.evidence is None:
+        return ("The file has no evidence.",)
+    found = []
+    if content_hash(file) != file.content_hash:
+        found.append("The file's hash is not that of its content.")
+    if file.evidence.verdict != "better":
+        found.append(f"The verdict is {file.evidence.verdict}.")
+    if file.evidence.promotion_cap != "current":
+        found.append(f"Promotion ends at {file.evidence.promotion_cap}.")
+    gates = file.evidence.details.get("gates")
+    if not isinstance(gates, list) or not gates:
+        return (*found, "The evidence has no gates.")
+    for gate in gates:
+        status = gate.get("status") if isinstance(gate, dict) else None
+        if status not in ("pass", "waived"):
+            found.append(f"Gate {gate['name'] if isinstance(gate, dict) else gate} is {status}.")
+    return tuple(found)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise PolicyError("a signing key must be readable", value=error.strerror, place=str(path)) from error
