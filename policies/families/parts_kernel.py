@@ -1,6 +1,7 @@
 """Compiled pieces of the decision: laws, parts of P and of D, ties. `policies.terms`, operation by operation.
 
-NaN is unknown; comparisons are written so that it passes through them. No libm, no allocation.
+NaN is unknown; comparisons are written so that it passes through them. No libm, no allocation. Arguments are numbers
+and single arrays: a kernel that takes whole views compiles far longer than its work is worth.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 import numpy as np
 
 from policies.compiled import kernel
-from policies.kernel_types import Float64, Int64, LawArrays, PolicyArrays, PoolArrays, ViewArrays
+from policies.kernel_types import Float64, Int64
 from policies.mixing import DECODE_DRAW, DECODE_TIE, PAIR_TIE
 from policies.view import DECODE_COLUMNS, PREFILL_COLUMNS
 
@@ -89,38 +90,44 @@ def bucket(edges: Int64, factor: Float64, value: float) -> float:
 
 
 @kernel
-def prefill_s(laws: LawArrays, i: int, tokens: float, chunk_context: float) -> float:
-    """Seconds of a prefill step on P i."""
-    c = laws.prefill_coef
-    poly = c[0] + c[1] * tokens + c[2] * tokens * tokens + c[3] * chunk_context
-    return float(poly * laws.prefill_factor[i] * bucket(laws.prefill_edges, laws.prefill_bucket, tokens))
+def prefill_s(
+    coef: Float64, factor: float, edges: Int64, buckets: Float64, tokens: float, chunk_context: float
+) -> float:
+    """Seconds of a prefill step on a P of that node factor."""
+    poly = coef[0] + coef[1] * tokens + coef[2] * tokens * tokens + coef[3] * chunk_context
+    return float(poly * factor * bucket(edges, buckets, tokens))
 
 
 @kernel
-def decode_s(laws: LawArrays, j: int, sequences: float, tokens: float) -> float:
-    """Seconds of a decode step on D j; NaN if an input is."""
+def decode_s(
+    coef: Float64, factor: float, edges: Int64, buckets: Float64, cap: float, sequences: float, tokens: float
+) -> float:
+    """Seconds of a decode step on a D of that node factor; NaN if an input is."""
     if math.isnan(sequences) or math.isnan(tokens):
         return math.nan
-    c = laws.decode_coef
-    x = tokens if tokens < laws.decode_cap else laws.decode_cap
-    poly = c[0] + c[1] * sequences + c[2] * x + c[3] * x * x
-    return float(poly * laws.decode_factor[j] * bucket(laws.decode_edges, laws.decode_bucket, sequences))
+    x = tokens if tokens < cap else cap
+    poly = coef[0] + coef[1] * sequences + coef[2] * x + coef[3] * x * x
+    return float(poly * factor * bucket(edges, buckets, sequences))
 
 
 @kernel
-def compute_s(laws: LawArrays, i: int, prompt: int, cached: int, budget: int) -> float:
+def compute_s(
+    coef: Float64, factor: float, edges: Int64, buckets: Float64, prompt: int, cached: int, budget: int
+) -> float:
     """C(h) of one P."""
     total = 0.0
     position = cached
     while position < prompt:
         chunk = min(budget, prompt - position)
-        total += prefill_s(laws, i, float(chunk), float(chunk) * float(position))
+        total += prefill_s(coef, factor, edges, buckets, float(chunk), float(chunk) * float(position))
         position += chunk
     return total
 
 
 @kernel
-def queue_s(laws: LawArrays, i: int, backlog: float, age: float, budget: float) -> float:
+def queue_s(
+    coef: Float64, factor: float, edges: Int64, buckets: Float64, backlog: float, age: float, budget: float
+) -> float:
     """Q0 of one P."""
     if math.isnan(backlog):
         return math.nan
@@ -130,64 +137,56 @@ def queue_s(laws: LawArrays, i: int, backlog: float, age: float, budget: float) 
     rest = backlog - first
     full = float(math.floor(rest / budget))
     left = rest - full * budget
-    total = prefill_s(laws, i, first, 0.0) + full * prefill_s(laws, i, budget, 0.0)
+    total = prefill_s(coef, factor, edges, buckets, first, 0.0)
+    total += full * prefill_s(coef, factor, edges, buckets, budget, 0.0)
     if left > 0.0:
-        total += prefill_s(laws, i, left, 0.0) - prefill_s(laws, i, 0.0, 0.0)
+        step = prefill_s(coef, factor, edges, buckets, left, 0.0)
+        total += step - prefill_s(coef, factor, edges, buckets, 0.0, 0.0)
     total -= age
     return 0.0 if total < 0.0 else total
 
 
 @kernel
-def prefill_wait_s(laws: LawArrays, pool: PoolArrays, view: ViewArrays, i: int, prompt: int) -> float:
-    """Q of one P."""
-    row = view.prefill[i]
-    b = pool.block_tokens
-    need = float(-(-prompt // b)) - float(view.hit_tokens[i]) / float(b)
-    missing = need - row[AVAILABLE]
+def blocked_s(prompt: int, hit: int, available: float, block: int, kv_bytes: int, egress: float) -> float:
+    """Qb of one P: until unsent KV has left the blocks that the prompt needs."""
+    missing = float(-(-prompt // block)) - float(hit) / float(block) - available
     missing = 0.0 if missing < 0.0 else missing
-    blocked = missing * float(b) * float(pool.kv_bytes_per_token) / pool.egress[i]
-    return float(queue_s(laws, i, row[BACKLOG_TOKENS], row[PREFILL_AGE], float(pool.chunk_tokens)) + blocked)
+    return missing * float(block) * float(kv_bytes) / egress
 
 
 @kernel
-def free_blocks(view: ViewArrays, j: int) -> float:
+def free_blocks(decode: Float64, j: int) -> float:
     """Blocks of D j that nobody holds."""
-    row = view.decode[j]
-    return float(row[USABLE] - row[ACTIVE] - row[RESERVED] - row[INFLIGHT])
+    return float(decode[j, USABLE] - decode[j, ACTIVE] - decode[j, RESERVED] - decode[j, INFLIGHT])
 
 
 @kernel
-def room_blocks(view: ViewArrays, j: int) -> float:
+def room_blocks(decode: Float64, j: int) -> float:
     """What the capacity rule may give away on D j."""
-    row = view.decode[j]
-    return float(free_blocks(view, j) + row[RECLAIMABLE] - row[BOOKED_BLOCKS])
+    return float(free_blocks(decode, j) + decode[j, RECLAIMABLE] - decode[j, BOOKED_BLOCKS])
 
 
 @kernel
-def committed_blocks(view: ViewArrays, j: int) -> float:
+def committed_blocks(decode: Float64, j: int) -> float:
     """Held, promised, under way and booked on D j."""
-    row = view.decode[j]
-    return float(row[ACTIVE] + row[RESERVED] + row[INFLIGHT] + row[BOOKED_BLOCKS])
+    return float(decode[j, ACTIVE] + decode[j, RESERVED] + decode[j, INFLIGHT] + decode[j, BOOKED_BLOCKS])
 
 
 @kernel
-def estimated_blocks(pool: PoolArrays, view: ViewArrays, j: int, prompt: int, output: int) -> float:
-    """Blocks that the request will take on D j."""
-    b = pool.block_tokens
-    return float(-(-(prompt + output) // b) - view.resident_tokens[j] // b)
+def estimated_blocks(tokens: int, resident: int, block: int) -> float:
+    """Blocks that a request of so many tokens will take on a D that holds `resident` of them."""
+    return float(-(-tokens // block) - resident // block)
 
 
 @kernel
-def reservation_s(policy: PolicyArrays, pool: PoolArrays, view: ViewArrays, j: int, prompt: int) -> float:
+def reservation_s(decode: Float64, j: int, need: float, release_floor: float, wait_cap: float) -> float:
     """R of one D."""
-    row = view.decode[j]
-    room = free_blocks(view, j) + row[RECLAIMABLE] - row[QUEUED]
-    missing = float(-(-prompt // pool.block_tokens)) - room
+    missing = need - (free_blocks(decode, j) + decode[j, RECLAIMABLE] - decode[j, QUEUED])
     if missing <= 0.0:
         return 0.0
-    rate = row[RELEASE] - row[GROWTH]
-    wait = missing / (policy.release_floor if rate < policy.release_floor else rate)
-    return policy.wait_cap_s if policy.wait_cap_s < wait else wait
+    rate = decode[j, RELEASE] - decode[j, GROWTH]
+    wait = missing / (release_floor if rate < release_floor else rate)
+    return float(wait_cap if wait_cap < wait else wait)
 
 
 @kernel
@@ -198,12 +197,14 @@ def capacity_rate(growth: float, release: float) -> float:
 
 
 @kernel
-def lacks_room(policy: PolicyArrays, room: float, estimated: float, rate: float, delta: float, reserve: float) -> bool:
-    """The capacity rule; `rate` of `capacity_rate`, `delta` NaN = the horizon."""
-    ahead = policy.horizon_s if math.isnan(delta) else delta
+def lacks_room(
+    room: float, estimated: float, rate: float, delta: float, horizon: float, reserve: float, exclude: bool
+) -> bool:
+    """The capacity rule; `rate` of `capacity_rate`, `delta` NaN = the horizon, `exclude` = what unknown room means."""
+    ahead = horizon if math.isnan(delta) else delta
     needed = estimated + rate * ahead + reserve
     if math.isnan(room):
-        return policy.unknown == 1
+        return exclude
     return room < needed
 
 
@@ -223,3 +224,11 @@ def met(target: float, predicted: float, table: Float64) -> float:
         return float(table[RISK_LAST])
     below = math.floor(position)
     return float(table[below] + (position - float(below)) * (table[below + 1] - table[below]))
+
+
+@kernel
+def least(a: float, b: float) -> float:
+    """The smaller one; NaN if one is."""
+    if math.isnan(a) or math.isnan(b):
+        return math.nan
+    return b if b < a else a

@@ -49,9 +49,8 @@ def check_family(name: str) -> None:
         raise PolicyError("a family must be one that exists", value=name, hint=f"one of {', '.join(FAMILIES)}")
 
 
-def policy_arrays(policy: Policy, estimators: Estimators | None = None) -> PolicyArrays:
-    """The policy's numbers for kernels. `estimators` is not needed: the policy carries its risk tables."""
-    del estimators
+def policy_arrays(policy: Policy) -> PolicyArrays:
+    """The policy's numbers for kernels. PolicyError if its family does not exist."""
     check_family(policy.family)
     classes = policy.classes
     return PolicyArrays(

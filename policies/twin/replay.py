@@ -120,7 +120,7 @@ def replay_recorded(
         view,
         scratch,
         rules,
-        policy_arrays(policy, believed),
+        policy_arrays(policy),
         law_arrays(laws, cluster),
         law_arrays(believed, cluster),
         pool,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import replace
 
 import numpy as np
 from hypothesis import strategies as st
 
 from models.portable import Estimators, LengthTable, RiskSigma, StepLaw, TransferLaw
+from policies.compiled import entry_kernel
 from policies.families.choose_kernel import choose
 from policies.families.registry import law_arrays_of, policy_arrays, pool_arrays_of, to_view_arrays
 from policies.kernel_types import Scratch
@@ -16,7 +18,12 @@ from policies.policy import SAME_RACK, UNKNOWN, WHEN_FULL, ClassPolicy, Policy
 from policies.risk import risk_table
 from policies.view import DecodeView, PrefillView, RequestView, RouterView, UplinkView
 
-LENGTH = LengthTable(levels=(0.5, 0.9), prompt_edges=(), tokens={"*": ((100.0, 400.0),)}, offset={"*": (1.0, 1.0)})
+LENGTH = LengthTable(
+    levels=(0.5, 0.9),
+    prompt_edges=(),
+    tokens={"*": ((100.0, 400.0),)},
+    offset={"*": (1.0, 1.0)},
+)
 
 
 def estimators(**changes) -> Estimators:
@@ -30,117 +37,149 @@ def estimators(**changes) -> Estimators:
     return replace(made, **changes)
 
 
-# Few distinct values, so that ties and empty nodes are common.
-def amounts(top: float):
-    return st.one_of(st.sampled_from([0.0, top / 8, top / 2]), st.floats(0, top, allow_subnormal=False))
+class Draws:
+    """Values of a random view from one seed: one draw a view keeps thousands of views cheap."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+
+    def one(self, *values):
+        return self.random.choice(values)
+
+    def count(self, low: int, high: int) -> int:
+        return self.random.randint(low, high)
+
+    def amount(self, top: float) -> float:
+        """Few distinct values half of the time, so that ties and empty nodes are common."""
+        return self.one(self.random.uniform(0, top), self.random.uniform(0, top), 0.0, top / 8, top / 2)
+
+    def known(self, value: float, unknown: float) -> float | None:
+        return None if self.random.random() < unknown else value
+
+    def likely(self, often: int) -> bool:
+        return self.random.randrange(often) > 0
 
 
-def maybe(values):
-    return st.one_of(values, values, values, st.none())
-
-
-@st.composite
-def prefill_views(draw, index: int, racks: int, prompt: int, block: int):
-    hits = max(0, (prompt - 1) // block)
+def prefill_view(draws: Draws, index: int, racks: int, prompt: int, block: int, unknown: float) -> PrefillView:
     return PrefillView(
         name=f"p{index}",
-        rack=draw(st.integers(0, racks - 1)),
-        accepting=draw(st.sampled_from([True, True, True, False])),
-        compatible=draw(st.sampled_from([True, True, True, True, False])),
-        total_blocks=draw(st.sampled_from([2_000, 400, 40])),
-        port_bytes_per_s=draw(st.sampled_from([5e10, 1.25e10])),
-        hit_tokens=block * draw(st.one_of(st.just(0), st.integers(0, hits))),
-        backlog_tokens=draw(maybe(amounts(60_000))),
-        backlog_requests=draw(maybe(st.integers(0, 20).map(float))),
-        available_blocks=draw(maybe(amounts(2_000))),
-        sending_requests=draw(maybe(st.integers(0, 5).map(float))),
-        age_s=draw(maybe(amounts(2.0))),
+        rack=draws.count(0, racks - 1),
+        accepting=draws.likely(6),
+        compatible=draws.likely(9),
+        total_blocks=draws.one(2_000, 2_000, 400, 40),
+        port_bytes_per_s=draws.one(5e10, 1.25e10),
+        hit_tokens=block * draws.one(0, draws.count(0, max(0, (prompt - 1) // block))),
+        backlog_tokens=draws.known(draws.amount(60_000), unknown),
+        backlog_requests=draws.known(float(draws.count(0, 20)), unknown),
+        available_blocks=draws.known(draws.amount(2_000), unknown),
+        sending_requests=draws.known(float(draws.count(0, 5)), unknown),
+        age_s=draws.known(draws.amount(2.0), unknown),
     )
 
 
-@st.composite
-def decode_views(draw, index: int, racks: int, prompt: int, block: int):
+def decode_view(draws: Draws, index: int, racks: int, prompt: int, block: int, unknown: float) -> DecodeView:
     return DecodeView(
         name=f"d{index}",
-        rack=draw(st.integers(0, racks - 1)),
-        accepting=draw(st.sampled_from([True, True, True, False])),
-        compatible=draw(st.sampled_from([True, True, True, True, False])),
-        port_bytes_per_s=draw(st.sampled_from([5e10, 1.25e10])),
-        resident_tokens=block * draw(st.one_of(st.just(0), st.integers(0, prompt // block))),
-        usable_blocks=draw(st.sampled_from([4_000.0, 1_500.0, 90.0])),
-        active_blocks=draw(maybe(amounts(3_000))),
-        reserved_blocks=draw(maybe(amounts(200))),
-        inflight_blocks=draw(maybe(amounts(400))),
-        reclaimable_blocks=draw(maybe(amounts(100))),
-        booked_blocks=draw(amounts(400)),
-        queued_blocks=draw(maybe(amounts(800))),
-        running_requests=draw(maybe(st.integers(0, 90).map(float))),
-        running_tokens=draw(maybe(amounts(5e6))),
-        receiving_requests=draw(maybe(st.integers(0, 9).map(float))),
-        receiving_tokens=draw(maybe(amounts(60_000))),
-        booked_requests=draw(st.integers(0, 4).map(float)),
-        booked_tokens=draw(amounts(60_000)),
-        growth_blocks_per_s=draw(maybe(amounts(300))),
-        release_blocks_per_s=draw(maybe(amounts(300))),
-        age_s=draw(maybe(amounts(2.0))),
+        rack=draws.count(0, racks - 1),
+        accepting=draws.likely(6),
+        compatible=draws.likely(9),
+        port_bytes_per_s=draws.one(5e10, 1.25e10),
+        resident_tokens=block * draws.one(0, draws.count(0, prompt // block)),
+        usable_blocks=draws.one(6_000.0, 4_000.0, 1_500.0, 90.0),
+        active_blocks=draws.known(draws.amount(3_000), unknown),
+        reserved_blocks=draws.known(draws.amount(200), unknown),
+        inflight_blocks=draws.known(draws.amount(400), unknown),
+        reclaimable_blocks=draws.known(draws.amount(100), unknown),
+        booked_blocks=draws.amount(400),
+        queued_blocks=draws.known(draws.amount(800), unknown),
+        running_requests=draws.known(float(draws.count(0, 90)), unknown),
+        running_tokens=draws.known(draws.amount(5e6), unknown),
+        receiving_requests=draws.known(float(draws.count(0, 9)), unknown),
+        receiving_tokens=draws.known(draws.amount(60_000), unknown),
+        booked_requests=float(draws.count(0, 4)),
+        booked_tokens=draws.amount(60_000),
+        growth_blocks_per_s=draws.known(draws.amount(300), unknown),
+        release_blocks_per_s=draws.known(draws.amount(300), unknown),
+        age_s=draws.known(draws.amount(2.0), unknown),
     )
 
 
-@st.composite
-def router_views(draw, classes: int = 2):
-    block = draw(st.sampled_from([16, 64]))
-    prompt = draw(st.one_of(st.integers(1, 30_000), st.sampled_from([1, block, block + 1, 1024])))
-    racks = draw(st.integers(1, 3))
-    n_prefill, n_decode = draw(st.integers(1, 4)), draw(st.integers(1, 4))
-    pairs = draw(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), unique=True, max_size=4))
-    uplinks = tuple(
-        UplinkView(a, b, draw(st.sampled_from([1.25e10, 3e9])), float(draw(st.integers(0, 3)))) for a, b in pairs
-    )
+def router_view(draws: Draws) -> RouterView:
+    block, racks = draws.one(16, 64), draws.count(1, 3)
+    prompt = draws.one(draws.count(1, 30_000), draws.count(1, 3_000), 1, block, block + 1)
+    unknown = draws.one(0.0, 0.02, 0.2)
+    even = draws.likely(2)
+    racked = [(a, b) for a in range(3) for b in range(3) if draws.likely(2)]
+    prefill = [prefill_view(draws, i, racks, prompt, block, unknown) for i in range(draws.count(1, 4))]
+    decode = [decode_view(draws, j, racks, prompt, block, unknown) for j in range(draws.count(1, 4))]
+    if even:  # equal nodes: ties
+        prefill = [replace(prefill[0], name=p.name if draws.likely(3) else "p0") for p in prefill]
+        decode = [replace(decode[0], name=d.name if draws.likely(3) else "d0") for d in decode]
     return RouterView(
         request=RequestView(
             prompt_tokens=prompt,
-            estimated_output_tokens=draw(st.integers(0, 3_000)),
-            expected_output_tokens=draw(st.integers(0, 900)),
-            class_index=draw(st.integers(0, classes - 1)),
-            waited_s=draw(amounts(3.0)),
-            tie_seed=draw(st.integers(0, 2**64 - 1)),
+            estimated_output_tokens=draws.count(0, 3_000),
+            expected_output_tokens=draws.count(0, 900),
+            class_index=draws.count(0, 1),
+            waited_s=draws.amount(3.0),
+            tie_seed=draws.random.getrandbits(64),
         ),
-        prefill=tuple(draw(prefill_views(i, racks, prompt, block)) for i in range(n_prefill)),
-        decode=tuple(draw(decode_views(j, racks, prompt, block)) for j in range(n_decode)),
-        uplinks=uplinks,
+        prefill=tuple(prefill),
+        decode=tuple(decode),
+        uplinks=tuple(UplinkView(a, b, draws.one(1.25e10, 3e9), float(draws.count(0, 3))) for a, b in racked),
         block_tokens=block,
-        kv_bytes_per_token=draw(st.sampled_from([327_680, 70_272])),
-        chunk_tokens=draw(st.sampled_from([512, 8192])),
-        turn=draw(st.integers(0, 1000)),
+        kv_bytes_per_token=draws.one(327_680, 70_272),
+        chunk_tokens=draws.one(512, 8192),
+        turn=draws.count(0, 1000),
     )
 
 
-@st.composite
-def policies(draw, families):
-    weight = st.sampled_from([0.0, 0.5, 1.0, 3.0])
+def random_policy(draws: Draws, family: str) -> Policy:
     classes = tuple(
         ClassPolicy(
             name=name,
-            ttft_target_s=draw(st.sampled_from([None, 0.5, 4.0])),
-            tpot_target_s=draw(st.sampled_from([None, 0.02, 0.05])),
-            weights=tuple(draw(weight) for _ in range(7)),
-            reserve_blocks=draw(st.sampled_from([0.0, 50.0])),
+            ttft_target_s=draws.one(None, 0.5, 4.0),
+            tpot_target_s=draws.one(None, 0.02, 0.05),
+            weights=tuple(draws.one(0.0, 0.5, 1.0, 1.0, 3.0) for _ in range(7)),
+            reserve_blocks=draws.one(0.0, 50.0),
         )
         for name in ("chat", "batch")
     )
     return Policy(
-        family=draw(st.sampled_from(families)),
+        family=family,
         classes=classes,
-        high_water=draw(st.sampled_from([0.5, 0.85])),
-        horizon_s=draw(st.sampled_from([1.0, 30.0])),
-        wait_cap_s=draw(st.sampled_from([2.0, 30.0])),
-        unknown=draw(st.sampled_from(UNKNOWN)),
-        when_full=draw(st.sampled_from(WHEN_FULL)),
-        same_rack=draw(st.sampled_from(SAME_RACK)),
-        temperature_p_s=draw(st.sampled_from([0.0, 0.0, 0.2])),
-        temperature_d_s=draw(st.sampled_from([0.0, 0.0, 0.1])),
-        risk_ttft=risk_table(draw(st.sampled_from([0.25, 0.0]))),
+        high_water=draws.one(0.5, 0.85),
+        horizon_s=draws.one(1.0, 30.0),
+        wait_cap_s=draws.one(2.0, 30.0),
+        unknown=draws.one(*UNKNOWN),
+        when_full=draws.one(*WHEN_FULL),
+        same_rack=draws.one(*SAME_RACK),
+        temperature_p_s=draws.one(0.0, 0.0, 0.2),
+        temperature_d_s=draws.one(0.0, 0.0, 0.1),
+        risk_ttft=draws.one(risk_table(0.25), risk_table(0.0)),
         risk_tpot=risk_table(0.1),
+    )
+
+
+seeds = st.integers(0, 2**64 - 1).map(Draws)
+
+
+@entry_kernel
+def choose_from_python(policy, laws, pool, view, request, waited_s, tie_seed, turn, scratch):
+    prompt_tokens, estimated_output, expected_output, class_index = request
+    return choose(
+        policy,
+        laws,
+        pool,
+        view,
+        prompt_tokens,
+        estimated_output,
+        expected_output,
+        class_index,
+        waited_s,
+        tie_seed,
+        turn,
+        scratch,
     )
 
 
@@ -149,15 +188,12 @@ def run_kernel(policy: Policy, laws: Estimators, view: RouterView) -> tuple[int,
     # Leftovers of an earlier decision must not matter.
     scratch = Scratch(*(np.full((*shape, *more), 7.0) for more in ((), (7,), (), ())))
     request = view.request
-    chosen = choose(
+    chosen = choose_from_python(
         policy_arrays(policy),
         law_arrays_of(view, laws),
         pool_arrays_of(view),
         to_view_arrays(view),
-        request.prompt_tokens,
-        request.estimated_output_tokens,
-        request.expected_output_tokens,
-        request.class_index,
+        (request.prompt_tokens, request.estimated_output_tokens, request.expected_output_tokens, request.class_index),
         request.waited_s,
         np.uint64(request.tie_seed),
         view.turn,
