@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import rfc8785
 
 from features.errors import PolicyError
+
+Json: TypeAlias = Any
+"""A JSON value; what it holds is checked by the models that read it."""
 
 
 def canonical_bytes(value: Mapping[str, Any]) -> bytes:
@@ -29,7 +32,7 @@ def hash_without(value: Mapping[str, Any], keys: tuple[str, ...]) -> str:
     return sha256(canonical_bytes({key: item for key, item in value.items() if key not in keys}))
 
 
-def _floats(value: Any) -> Any:
+def _floats(value: Json) -> Json:
     # JSON has one kind of number: 1e18 comes back as an integer, which the library refuses above 2^53.
     if isinstance(value, Mapping):
         return {key: _floats(item) for key, item in value.items()}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from models.portable import Estimators
+from policies.canonical import Json
 from policies.conformance_cases import Geometry, cases
 from policies.families.registry import FAMILIES, decide
 from policies.policy import Policy
@@ -82,7 +83,7 @@ def decision_to_json(decision: Decision) -> JsonObject:
     return made
 
 
-def _equal(expected: Any, found: Any) -> bool:
+def _equal(expected: Json, found: Json) -> bool:
     """Equal values; numbers by value (JSON writes 1.0 as 1)."""
     if isinstance(expected, list) and isinstance(found, list):
         return len(expected) == len(found) and all(map(_equal, expected, found))

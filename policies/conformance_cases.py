@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from models.portable import Estimators
+from policies.canonical import Json
 from policies.policy import Policy
-from policies.view import DecodeView, PrefillView, RequestView, RouterView, UplinkView
+from policies.view import DECODE_COLUMNS, PREFILL_COLUMNS, DecodeView, PrefillView, RequestView, RouterView, UplinkView
 
 PORT = 25e9  # bytes/s
 UPLINK = 12.5e9
@@ -31,10 +31,10 @@ class Case:
     name: str
     view: RouterView
     covers: tuple[str, ...]
-    rules: dict[str, Any] = field(default_factory=dict)
+    rules: dict[str, Json] = field(default_factory=dict)
 
 
-PLAIN: dict[str, Any] = {
+PLAIN: dict[str, Json] = {
     "unknown": "worst",
     "when_full": "queue",
     "same_rack": "none",
@@ -118,22 +118,22 @@ def _base(policy: Policy, estimators: Estimators, geometry: Geometry) -> RouterV
     )
 
 
-def on_p(view: RouterView, at: int, **changes: Any) -> RouterView:
+def on_p(view: RouterView, at: int, **changes: Json) -> RouterView:
     """The view with one P changed."""
     return replace(view, prefill=tuple(replace(p, **changes) if i == at else p for i, p in enumerate(view.prefill)))
 
 
-def on_d(view: RouterView, at: int, **changes: Any) -> RouterView:
+def on_d(view: RouterView, at: int, **changes: Json) -> RouterView:
     """The view with one D changed."""
     return replace(view, decode=tuple(replace(d, **changes) if j == at else d for j, d in enumerate(view.decode)))
 
 
-def on_all_d(view: RouterView, **changes: Any) -> RouterView:
+def on_all_d(view: RouterView, **changes: Json) -> RouterView:
     """The view with every D changed."""
     return replace(view, decode=tuple(replace(d, **changes) for d in view.decode))
 
 
-def on_request(view: RouterView, **changes: Any) -> RouterView:
+def on_request(view: RouterView, **changes: Json) -> RouterView:
     """The view with another request."""
     return replace(view, request=replace(view.request, **changes))
 
@@ -171,11 +171,8 @@ def _unknown(base: RouterView) -> Iterator[Case]:
     d = on_d(base, 0, active_blocks=None, running_requests=None, running_tokens=None)
     blind = base
     for i in range(len(base.prefill)):
-        nothing = dict.fromkeys(("backlog_tokens", "backlog_requests", "available_blocks", "sending_requests", "age_s"))
-        blind = on_p(blind, i, **nothing)
-    columns = ("active", "reserved", "inflight", "reclaimable", "queued")
-    names = [f"{column}_blocks" for column in columns] + ["growth_blocks_per_s", "release_blocks_per_s", "age_s"]
-    names += ["running_requests", "running_tokens", "receiving_requests", "receiving_tokens"]
+        blind = on_p(blind, i, **dict.fromkeys(PREFILL_COLUMNS))
+    names = [c for c in DECODE_COLUMNS if not c.startswith(("usable", "booked"))]
     blind = on_all_d(blind, **dict.fromkeys(names))
     for rule in ("worst", "exclude"):
         covers = (f"unknown_{rule}",)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, JsonValue, model_validator
 
 from policies.risk import GRID_POINTS
-from policies.vector_models import Count, Strict, VectorModel
+from policies.vector_models import Strict, VectorModel
 
 SCHEMA_VERSION = "1.0"
 
@@ -172,7 +172,7 @@ class Signature(Strict):
 class Envelope(Strict):
     """A DSSE envelope. Its payload is the statement of `policies.signing` in base64."""
 
-    payloadType: str
+    payloadType: str  # noqa: N815  # DSSE's name
     payload: str
     signatures: tuple[Signature, ...]
 

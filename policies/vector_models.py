@@ -7,7 +7,9 @@ A tie seed is a decimal string: JSON numbers end at 2⁵³.
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
@@ -24,27 +26,23 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
-def _json_type(hint: Any) -> Any:
-    if dataclasses.is_dataclass(hint):
-        return MODELS[hint]
-    if get_origin(hint) is tuple:
-        return tuple[_json_type(get_args(hint)[0]), ...]
-    return Count if hint is int else hint
-
-
-def _model_of(source: type) -> type[BaseModel]:
-    hints = get_type_hints(source)
-    fields: dict[str, Any] = {f.name: (_json_type(hints[f.name]), ...) for f in dataclasses.fields(source)}
-    if source is RequestView:
-        fields["tie_seed"] = (Seed, ...)
+def _model_of(source: type, parts: Mapping[str, object] = MappingProxyType({})) -> type[Strict]:
+    """A strict model with the fields of a dataclass; `parts` names the types of those that JSON writes otherwise."""
+    hints = {name: Count if hint is int else hint for name, hint in get_type_hints(source).items()}
+    fields: dict[str, Any] = {name: (hint, ...) for name, hint in (hints | dict(parts)).items()}
     doc = (source.__doc__ or "").strip()
     return create_model(source.__name__, __base__=Strict, __doc__=doc, __module__=__name__, **fields)
 
 
-MODELS: dict[type, type[BaseModel]] = {}
-for _source in (PrefillView, DecodeView, UplinkView, RequestView, RouterView):
-    MODELS[_source] = _model_of(_source)
-ViewModel = MODELS[RouterView]
+ViewModel = _model_of(
+    RouterView,
+    {
+        "request": _model_of(RequestView, {"tie_seed": Seed}),
+        "prefill": tuple[_model_of(PrefillView), ...],  # type: ignore[misc]  # a model made at run time
+        "decode": tuple[_model_of(DecodeView), ...],  # type: ignore[misc]
+        "uplinks": tuple[_model_of(UplinkView), ...],  # type: ignore[misc]
+    },
+)
 
 
 class Rules(Strict):
