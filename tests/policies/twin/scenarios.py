@@ -6,6 +6,7 @@ A scenario is a function of its number alone.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.random import Generator
@@ -37,9 +38,10 @@ class Scenario:
 
 
 def build(number: int) -> Scenario:
-    """Scenario `number`; the family turns with it, so that all are met equally often."""
+    """Scenario `number`; family, release and kind of view turn with it, so that every mix of them is met."""
     rng = np.random.default_rng(number)
-    cluster = make_cluster(rng)
+    turn = number // len(FAMILIES)
+    cluster = make_cluster(rng, release="activation" if turn % 2 else "transfer", live=turn // 2 % 3 == 0)
     laws = make_laws(rng, cluster)
     workload = make_workload(rng, cluster)
     n = workload.requests
@@ -57,7 +59,7 @@ def build(number: int) -> Scenario:
     )
 
 
-def make_cluster(rng: Generator) -> Cluster:
+def make_cluster(rng: Generator, *, release: Literal["transfer", "activation"], live: bool) -> Cluster:
     """2-4 P, 2-4 D in 1-3 racks; some rack pairs have an uplink, some do not."""
     racks = [f"rack-{i}" for i in range(rng.integers(1, 4))]
     prefill = [
@@ -71,7 +73,7 @@ def make_cluster(rng: Generator) -> Cluster:
     served = sorted({node.rack for node in (*prefill, *decode)})
     pairs = [(a, b) for a in served for b in served if a != b]
     uplinks = [Uplink(a, b, float(rng.choice([0.05, 0.1, 0.4]))) for a, b in pairs if rng.random() < 0.8]
-    period_ns = int(rng.choice([0, 7_000_001, 50_000_000, 200_000_000]))
+    period_ns = int(rng.choice([7_000_001, 50_000_000, 200_000_000]))
     return Cluster(
         prefill=tuple(prefill),
         decode=tuple(decode),
@@ -83,11 +85,11 @@ def make_cluster(rng: Generator) -> Cluster:
             prefill_max_seqs=int(rng.choice([1, 2, 4, 256])),
             decode_max_seqs=int(rng.choice([2, 3, 6, 256])),
             reservations_per_boundary=int(rng.choice([0, 1, 2])),
-            release=str(rng.choice(["transfer", "activation"])),  # type: ignore[arg-type]
+            release=release,
         ),
         routers=RouterSetup(
             count=int(rng.integers(1, 4)),
-            period_ns=period_ns,
+            period_ns=0 if live else period_ns,
             delay_ns=int(rng.choice([0, 1_000_000, 60_000_000])),
             lease_ns=int(rng.choice([20_000_000, 100_000_000, 60 * NS])),
         ),
