@@ -83,7 +83,7 @@ class PolicyStore:
         frozen = self.frozen()
         if frozen is not None:
             raise PolicyError(
-                "a frozen store must not move", value=frozen["reason"], hint="`policy freeze --off` first"
+                "a frozen store must not move", value=frozen["reason"], hint="thaw it first"
             )
         return self._move(self.find(content_hash(file)), at=at, action="promote", reason=reason)
 

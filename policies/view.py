@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PREFILL_COLUMNS = (
-    "backlog_tokens",  # new tokens not yet computed: sampled (waiting + running) + own bookings that no sample shows yet
+    "backlog_tokens",  # new tokens not yet computed: sampled (waiting + running) + own bookings that no sample shows
     "backlog_requests",  # prompts that they belong to
     "available_blocks",  # free + reclaimable
     "sending_requests",  # transfers under way
