@@ -102,6 +102,8 @@ def test_heavy_libraries_are_imported_where_they_are_used() -> None:
 
     def breaks() -> Iterator[str]:
         for path, tree in TREES.items():
+            if name_of(path) == "pipelines/io/portable_model.py":  # mlflow itself runs this file
+                continue
             top = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
             for node in top:
                 yield from (

@@ -1,0 +1,181 @@
+"""What a night leaves in MLflow: a parent run for the night, a child for every arm, models as plain numbers."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from features.errors import RoutecalError
+from models.portable import Estimators
+from models.portable_json import to_dict
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+EXPERIMENT = "routecal"
+MODEL_KINDS: Mapping[str, Mapping[str, tuple[str, object]]] = {
+    "length": {"slo_class": ("string", "default"), "prompt_tokens": ("long", 4096)},
+    "prefill_step": {"node": ("string", "*"), "new_tokens": ("double", 4096.0), "chunk_context": ("double", 0.0)},
+    "decode_step": {"node": ("string", "*"), "sequences": ("double", 16.0), "tokens": ("double", 65536.0)},
+}
+"""Model -> column of its input -> type and an example. `length` predicts quantiles of output tokens, steps seconds."""
+
+
+class TrackingError(RoutecalError):
+    """What is to be logged breaks a rule."""
+
+
+@dataclass(slots=True)
+class NightRun:
+    """A night's parent run, open. Values are logged in batches: one call costs as much as fifty values."""
+
+    run_id: str
+    experiment_id: str
+    arms: dict[str, str] = field(default_factory=dict)
+    """Name of an arm -> its child run."""
+    _metric_keys: frozenset[str] | None = None
+
+    def log(
+        self, *, params: Mapping[str, Any] | None = None, metrics: Mapping[str, float | None] | None = None
+    ) -> None:
+        """Parameters and metrics of the night; a metric that is None is unknown and left out."""
+        _log(self.run_id, params or {}, metrics or {}, {})
+
+    def arm(self, name: str, *, params: Mapping[str, Any], metrics: Mapping[str, float | None]) -> str:
+        """A child run for one arm; its run id. All arms of a night have the same metric keys.
+
+        Raises TrackingError for an arm that is there already or has other keys.
+        """
+        import mlflow
+
+        keys = frozenset(metrics)
+        if name in self.arms:
+            raise TrackingError("an arm must be logged once", value=name)
+        if self._metric_keys is not None and keys != self._metric_keys:
+            raise TrackingError(
+                "all arms of a night must have the same metric keys", value=sorted(keys ^ self._metric_keys), place=name
+            )
+        self._metric_keys = keys
+        child = mlflow.MlflowClient().create_run(
+            self.experiment_id, run_name=name, tags={"mlflow.parentRunId": self.run_id, "routecal.arm": name}
+        )
+        self.arms[name] = child.info.run_id
+        _log(child.info.run_id, params, metrics, {})
+        mlflow.MlflowClient().set_terminated(child.info.run_id)
+        return str(child.info.run_id)
+
+    def log_json(self, name: str, value: dict[str, Any]) -> None:
+        """A JSON artifact of the night, `<name>.json`."""
+        import mlflow
+
+        mlflow.MlflowClient().log_dict(self.run_id, value, f"{name}.json")
+
+    def log_figure(self, name: str, figure: Figure) -> None:
+        """A PNG artifact of the night, `<name>.png`."""
+        import mlflow
+
+        mlflow.MlflowClient().log_figure(self.run_id, figure, f"{name}.png")
+
+    def log_models(self, estimators: Estimators) -> dict[str, str]:
+        """The estimators as models: kind -> URI. Code around their portable JSON; nothing is pickled."""
+        import mlflow
+
+        made: dict[str, str] = {}
+        for kind in MODEL_KINDS:
+            with tempfile.TemporaryDirectory() as folder:
+                law = Path(folder) / "law.json"
+                law.write_text(json.dumps({"kind": kind, "estimators": to_dict(estimators)}), "utf-8")
+                info = mlflow.pyfunc.log_model(
+                    name=kind,
+                    python_model=str(Path(__file__).with_name("portable_model.py")),
+                    artifacts={"law": str(law)},
+                    signature=_signature(kind, estimators),
+                    input_example=_example(kind),
+                    # Given, since inferring them loads the model in a second environment.
+                    pip_requirements=[f"{name}=={version(name)}" for name in ("mlflow", "pandas")],
+                    code_paths=[str(Path(__file__).parents[2] / part) for part in ("models", "features")],
+                )
+            made[kind] = str(info.model_uri)
+        return made
+
+
+class Tracking(dg.ConfigurableResource):  # type: ignore[type-arg]  # its parameter is the type of itself
+    """MLflow. `uri`: a server or a SQLite file; `artifacts`: folder for a store without a server of its own."""
+
+    uri: str
+    artifacts: str
+    experiment: str = EXPERIMENT
+
+    @contextmanager
+    def night(self, day: date, pool: str, *, tags: Mapping[str, str] | None = None) -> Iterator[NightRun]:
+        """An open parent run. It ends FAILED if the block raises; a night that is repeated is a run of its own."""
+        import mlflow
+
+        before = mlflow.get_tracking_uri()
+        self.connect()
+        try:
+            experiment = self._experiment_id()
+            labels = {"routecal.day": day.isoformat(), "routecal.pool": pool, **(tags or {})}
+            with mlflow.start_run(experiment_id=experiment, run_name=f"{pool}/{day}", tags=labels) as run:
+                yield NightRun(run.info.run_id, experiment)
+        finally:
+            mlflow.set_tracking_uri(before)
+
+    def connect(self) -> None:
+        """Point mlflow here. The folder of a SQLite file is made."""
+        import mlflow
+
+        if self.uri.startswith("sqlite:///"):
+            Path(self.uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+        mlflow.set_tracking_uri(self.uri)
+
+    def _experiment_id(self) -> str:
+        """The experiment's id; made on first use, its artifacts in our folder unless a server keeps them."""
+        import mlflow
+
+        found = mlflow.get_experiment_by_name(self.experiment)
+        if found is not None:
+            return str(found.experiment_id)
+        local = Path(self.artifacts).resolve().as_uri() if self.uri.startswith("sqlite:") else None
+        return str(mlflow.create_experiment(self.experiment, artifact_location=local))
+
+
+def _log(run_id: str, params: Mapping[str, Any], metrics: Mapping[str, float | None], tags: Mapping[str, str]) -> None:
+    """One batch."""
+    import mlflow
+    from mlflow.entities import Metric, Param, RunTag
+
+    client = mlflow.MlflowClient()
+    start_ms = client.get_run(run_id).info.start_time
+    client.log_batch(
+        run_id,
+        metrics=[Metric(key, value, start_ms, 0) for key, value in metrics.items() if value is not None],
+        params=[Param(key, str(value)) for key, value in params.items()],
+        tags=[RunTag(key, value) for key, value in tags.items()],
+    )
+
+
+def _signature(kind: str, estimators: Estimators) -> Any:  # noqa: ANN401  mlflow is untyped here
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, Schema
+
+    outputs = [f"q{level:g}" for level in estimators.length.levels] if kind == "length" else ["seconds"]
+    return ModelSignature(
+        inputs=Schema([ColSpec(dtype, name) for name, (dtype, _) in MODEL_KINDS[kind].items()]),
+        outputs=Schema([ColSpec("double", name) for name in outputs]),
+    )
+
+
+def _example(kind: str) -> Any:  # noqa: ANN401  a pandas frame
+    import pandas as pd
+
+    return pd.DataFrame({name: [value] for name, (_, value) in MODEL_KINDS[kind].items()})

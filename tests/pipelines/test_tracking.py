@@ -1,0 +1,96 @@
+"""A night in MLflow: parent, arms under equal keys, models without pickle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from pipelines.io.tracking import NightRun, Tracking, TrackingError
+from tests.pipelines.nights import estimators
+
+DAY = date(2026, 11, 3)
+
+
+@pytest.fixture(scope="module")
+def tracking(tmp_path_factory: pytest.TempPathFactory) -> Tracking:
+    """One database for all tests here: making one takes seconds."""
+    folder = tmp_path_factory.mktemp("runs")
+    return Tracking(uri=f"sqlite:///{folder / 'mlflow.db'}", artifacts=str(folder / "artifacts"))
+
+
+@pytest.fixture
+def night(tracking: Tracking) -> Iterator[NightRun]:
+    with tracking.night(DAY, "p", tags={"routecal.revision": "abc"}) as run:
+        yield run
+
+
+def test_a_night_has_one_child_an_arm(tracking: Tracking) -> None:
+    import mlflow
+
+    with tracking.night(DAY, "p") as night:
+        night.log(params={"trials": 96}, metrics={"gain": 0.1, "unknown": None})
+        night.arm("routecal", params={"w1": 1.0}, metrics={"goodput_frac": 0.9, "ttft_p99_ms": None})
+        night.arm("lmetric", params={}, metrics={"goodput_frac": 0.8, "ttft_p99_ms": 900.0})
+        night.log_json("verdict", {"verdict": "better"})
+        client = mlflow.MlflowClient()
+        children = client.search_runs(
+            [night.experiment_id], filter_string=f"tags.mlflow.parentRunId = '{night.run_id}'"
+        )
+    assert {run.info.run_name: run.data.metrics for run in children} == {
+        "routecal": {"goodput_frac": 0.9}, "lmetric": {"goodput_frac": 0.8, "ttft_p99_ms": 900.0},
+    }  # fmt: skip
+    assert {run.info.status for run in children} == {"FINISHED"}
+    tracking.connect()
+    parent = client.get_run(night.run_id)
+    assert (parent.info.run_name, parent.info.status) == ("p/2026-11-03", "FINISHED")
+    assert parent.data.metrics == {"gain": 0.1}
+    assert parent.data.params == {"trials": "96"}
+    assert parent.data.tags["routecal.pool"] == "p"
+    assert (Path(tracking.artifacts) / night.run_id / "artifacts" / "verdict.json").exists()
+
+
+def test_arms_have_the_same_keys(night: NightRun) -> None:
+    night.arm("a", params={}, metrics={"goodput_frac": 0.9})
+    with pytest.raises(TrackingError, match=r"same metric keys.*p99"):
+        night.arm("b", params={}, metrics={"goodput_frac": 0.9, "p99": 1.0})
+    with pytest.raises(TrackingError, match="logged once"):
+        night.arm("a", params={}, metrics={"goodput_frac": 0.9})
+
+
+def test_a_night_that_fails_says_so(tracking: Tracking) -> None:
+    import mlflow
+
+    begun: list[str] = []
+
+    def fails() -> None:
+        with tracking.night(DAY, "p") as night:
+            begun.append(night.run_id)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fails()
+    tracking.connect()
+    assert mlflow.MlflowClient().get_run(begun[0]).info.status == "FAILED"
+
+
+def test_models_are_code_around_plain_numbers(tracking: Tracking) -> None:
+    import mlflow
+    import pandas as pd
+
+    with tracking.night(DAY, "p") as night:
+        uris = night.log_models(estimators())
+    tracking.connect()
+    rows = {
+        "length": pd.DataFrame({"slo_class": ["a", "b"], "prompt_tokens": [999, 1000]}),
+        "prefill_step": pd.DataFrame({"node": ["p0", "p1"], "new_tokens": [10.0, 10.0], "chunk_context": [0.0, 0.0]}),
+        "decode_step": pd.DataFrame({"node": ["d0", "d0"], "sequences": [1.0, 8.0], "tokens": [5.0, 5.0]}),
+    }
+    made = {kind: mlflow.pyfunc.load_model(uri).predict(rows[kind]) for kind, uri in uris.items()}
+    assert made["length"].to_dict("list") == {"q0.5": [10.0, 30.0], "q0.9": [30.0, 60.0]}
+    assert made["prefill_step"]["seconds"].to_list() == pytest.approx([0.04, 0.02])
+    assert made["decode_step"]["seconds"].to_list() == pytest.approx([0.02, 0.03])
+    files = [path for path in Path(tracking.artifacts).rglob("*") if path.is_file()]
+    assert not [path for path in files if path.suffix in {".pkl", ".pickle", ".joblib"}]
