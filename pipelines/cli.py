@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 
 from pipelines.commands.ingest import ingest
+from pipelines.commands.nightly import nightly
+from pipelines.commands.policy import policy_app
 from pipelines.commands.record import record_app
 from pipelines.commands.sql import sql
 from pipelines.console import WRONG_USE, Mode, command, say
@@ -24,6 +26,8 @@ app = typer.Typer(
 app.command()(command(ingest))
 app.add_typer(record_app)
 app.command()(command(sql))
+app.command()(command(nightly))
+app.add_typer(policy_app)
 
 
 def _print_version(asked: bool) -> None:

@@ -1,0 +1,84 @@
+"""`routecal nightly`: the night of a day, in this process."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from features.errors import SettingsError
+from pipelines.commands.options import AsJson, SettingsPath, settings_if_any
+from pipelines.console import emit, say
+
+if TYPE_CHECKING:
+    from pipelines.night.nightly import NightResult
+
+
+def nightly(
+    *,
+    day: Annotated[str, typer.Option("--day", metavar="YYYY-MM-DD", help="UTC day whose night it is: the test day.")],
+    pool_name: Annotated[
+        str | None, typer.Option("--pool", metavar="P", help="One pool; without it all of them.")
+    ] = None,
+    settings_path: SettingsPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Ingest a day, fit, replay, search, judge and publish. A verdict never makes the exit code 1."""
+    from pipelines.night.nightly import run_night
+
+    settings = settings_if_any(settings_path)
+    if settings is None:
+        raise SettingsError("a night needs settings", hint="--settings FILE, or run it where routecal.toml is")
+    of_day = _day(day)
+    pools = [settings.pool(pool_name)] if pool_name else list(settings.pools.values())
+    results = []
+    for pool in pools:
+        result = run_night(settings, pool, of_day, progress=_Stages(f"{pool.name} {of_day}"))
+        _tell(result)
+        results.append(_plain(result))
+    if as_json:
+        emit(results[0] if pool_name else {"nights": results})
+
+
+class _Stages:
+    """Says when a stage begins."""
+
+    def __init__(self, night: str) -> None:
+        self._night = night
+        self._stage = ""
+
+    def __call__(self, stage: str, _done: int, _total: int) -> None:
+        if stage != self._stage:
+            self._stage = stage
+            say(f"{self._night}: {stage}")
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise SettingsError("--day must be an ISO date", value=text, hint="such as 2026-11-03") from None
+
+
+def _tell(result: NightResult) -> None:
+    say(f"{result.pool} {result.day}: {result.verdict}, promotion ends at {result.promotion_cap}")
+    for reason in (*result.reasons, *result.notes):
+        say(f"  {reason}")
+    say(f"  policy: {result.path or 'none'}{'' if result.signed or result.path is None else ' (not signed)'}")
+
+
+def _plain(result: NightResult) -> dict[str, Any]:
+    return {
+        "pool": result.pool,
+        "day": result.day.isoformat(),
+        "policy": str(result.path) if result.path else None,
+        "content_hash": result.content_hash,
+        "verdict": result.verdict,
+        "promotion_cap": result.promotion_cap,
+        "reasons": list(result.reasons),
+        "current_moved": result.move is not None,
+        "test_openings": result.test_openings,
+        "repeated": result.repeated,
+        "timings_s": {stage: round(seconds, 3) for stage, seconds in result.timings_s.items()},
+    }
