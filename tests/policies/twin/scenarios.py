@@ -5,7 +5,7 @@ A scenario is a function of its number alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -20,6 +20,7 @@ from policies.twin.workload import Workload
 SCENARIOS = 240
 FAMILIES = ("routecal", "lowest_utilisation", "gated_utilisation", "lmetric", "round_robin")
 NS = 1_000_000_000
+MS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,10 @@ class Scenario:
 
 
 def build(number: int) -> Scenario:
-    """Scenario `number`; family, release and kind of view turn with it, so that every mix of them is met."""
+    """Scenario `number`; family, release and kind of view turn with it, so that every mix of them is met.
+
+    Every third has all its times on a grid of 1 ms, so that different things happen at the same instant.
+    """
     rng = np.random.default_rng(number)
     turn = number // len(FAMILIES)
     cluster = make_cluster(rng, release="activation" if turn % 2 else "transfer", live=turn // 2 % 3 == 0)
@@ -46,7 +50,7 @@ def build(number: int) -> Scenario:
     workload = make_workload(rng, cluster)
     n = workload.requests
     believed = workload.output_tokens * rng.choice([0.5, 1.0, 1.5], n)
-    return Scenario(
+    scenario = Scenario(
         cluster=cluster,
         laws=laws,
         decision_laws=make_laws(rng, cluster) if rng.random() < 0.5 else None,
@@ -57,6 +61,33 @@ def build(number: int) -> Scenario:
         expected_output=believed.astype(np.int32),
         noise=make_noise(rng) if rng.random() < 0.5 else None,
     )
+    return on_grid(scenario) if number % 3 == 0 else scenario
+
+
+def on_grid(scenario: Scenario) -> Scenario:
+    """The scenario with steps of whole ms, and a lone transfer of whole ms for every ten tokens."""
+
+    def nodes(old: tuple[Node, ...]) -> tuple[Node, ...]:
+        return tuple(replace(node, port_gbps=0.08) for node in old)
+
+    cluster = replace(
+        scenario.cluster,
+        prefill=nodes(scenario.cluster.prefill),
+        decode=nodes(scenario.cluster.decode),
+        kv_bytes_per_token=1_000,
+    )
+    if cluster.routers.period_ns > 0:
+        routers = replace(cluster.routers, period_ns=12_000_000, delay_ns=2_000_000, lease_ns=40_000_000)
+        cluster = replace(cluster, routers=routers)
+    laws = replace(
+        scenario.laws,
+        prefill=StepLaw(coef=(2e-3, 0.0, 0.0, 0.0)),
+        decode=StepLaw(coef=(1e-3, 0.0, 0.0, 0.0)),
+        transfer=TransferLaw(alpha_s={"local": 0.0, "cross": 1e-3}, efficiency={"local": 1.0, "cross": 1.0}),
+    )
+    load = scenario.workload
+    load = replace(load, arrival_ns=load.arrival_ns // MS * MS)
+    return replace(scenario, cluster=cluster, laws=laws, workload=load, noise=None)
 
 
 def make_cluster(rng: Generator, *, release: Literal["transfer", "activation"], live: bool) -> Cluster:
@@ -174,6 +205,7 @@ def make_workload(rng: Generator, cluster: Cluster) -> Workload:
     if rng.random() < 0.4:
         output[rng.integers(n, size=3)] = 700  # fits some D, or none
     forced = rng.random(n) < rng.choice([0.0, 0.0, 0.0, 0.3, 1.0])
+    prompt = np.where(rng.random(n) < 0.5, prompt, np.maximum(prompt // 10, 1) * 10).astype(np.int32)
     block_ids, block_offset = make_blocks(rng, prompt // block)
     return Workload(
         arrival_ns=np.cumsum(gaps_ns),
