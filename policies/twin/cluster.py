@@ -42,11 +42,15 @@ class Discipline:
     release: Literal["transfer", "activation"] = "transfer"
 
     def __post_init__(self) -> None:
-        if self.chunk_tokens < 1 or self.prefill_max_seqs < 1 or self.decode_max_seqs < 2 or self.reservations_per_boundary < 0:
-            raise TwinError(
-                "`chunk_tokens >= 1, prefill_max_seqs >= 1, decode_max_seqs >= 2, reservations_per_boundary >= 0` must hold",
-                value=(self.chunk_tokens, self.prefill_max_seqs, self.decode_max_seqs, self.reservations_per_boundary),
-            )
+        # Two sequences at least: a lone one must not wait for the blocks of a landed one that waits for its place.
+        for name, least in (
+            ("chunk_tokens", 1),
+            ("prefill_max_seqs", 1),
+            ("decode_max_seqs", 2),
+            ("reservations_per_boundary", 0),
+        ):
+            if getattr(self, name) < least:
+                raise TwinError(f"`{name} >= {least}` must hold", value=getattr(self, name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,8 @@ class Cluster:
 
     def __post_init__(self) -> None:
         if not self.prefill or not self.decode:
-            raise TwinError("a pool must have at least one P node and one D node", value=(len(self.prefill), len(self.decode)))
+            counts = (len(self.prefill), len(self.decode))
+            raise TwinError("a pool must have at least one P node and one D node", value=counts)
         names = [n.name for n in (*self.prefill, *self.decode)]
         if len(set(names)) != len(names):
             raise TwinError("node names must be unique", value=sorted(n for n in names if names.count(n) > 1)[0])

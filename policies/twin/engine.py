@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from policies.compiled import entry_kernel, kernel
 from policies.kernel_types import LawArrays, PolicyArrays, PoolArrays, Scratch, ViewArrays
-from policies.twin.engine_decode import decode_boundary, waits
+from policies.twin.engine_decode import decode_boundary
+from policies.twin.engine_decode_steps import waits
 from policies.twin.engine_links import push_back, transfer_event, wake
 from policies.twin.engine_prefill import match_blocks, prefill_boundary
 from policies.twin.engine_router import decide, take_sample
@@ -34,9 +33,9 @@ from policies.twin.engine_state import (
     P_HELD,
     P_N_RUNNING,
     P_PINNED,
-    P_QUEUED,
     P_QUEUE_HEAD,
     P_QUEUE_TAIL,
+    P_QUEUED,
     P_SENDING,
     Q_ARRIVAL,
     Q_DECODE_NODE,
@@ -53,138 +52,119 @@ from policies.twin.engine_state import (
     R_SAMPLE_DONE,
     R_SAMPLE_END,
     R_SAMPLE_FIRST,
-    Memory,
+    Decode,
+    Int32,
+    Int64,
+    Links,
+    Prefill,
     Recorder,
-    Rules,
+    Routers,
 )
 
 REJECTED, TOO_LARGE = 1, 2
 
 
 @kernel
-def _arrive(
-    m: Memory,
-    rec: Recorder,
-    view: ViewArrays,
-    scratch: Scratch,
-    rules: Rules,
-    policy: PolicyArrays,
-    seen: LawArrays,
-    pool: PoolArrays,
-    r: int,
-    now: int,
+def _place(
+    rt: Routers, cache: Int32, ids: Int32, ps: Int64, rs: Int64, q: Int64, block: int, r: int, p: int, d: int, now: int
 ) -> None:
-    """One request arrives: it is refused, or joins the queue of its P and its router books it."""
-    if m.q[r, Q_KIND] == 2:
-        m.q[r, Q_STATUS] = TOO_LARGE
-        return
-    decode_nodes = len(m.ds)
-    if m.q[r, Q_KIND] == 1:
-        p = m.q[r, Q_FORCED_P]
-        d = m.q[r, Q_FORCED_D]
-    else:
-        pair = decide(m, rec, view, scratch, rules, policy, seen, pool, r, now)
-        if pair < 0:
-            m.q[r, Q_STATUS] = REJECTED
-            return
-        p = pair // decode_nodes
-        d = pair % decode_nodes
-        m.predicted[r, 0] = scratch.predicted_ttft_s[p, d]
-        m.predicted[r, 1] = scratch.predicted_tpot_s[p, d]
-    m.q[r, Q_PREFILL_NODE] = p
-    m.q[r, Q_DECODE_NODE] = d
-    expected_new = m.q[r, Q_PROMPT] - match_blocks(m, pool, p, r) * pool.block_tokens
-    m.q[r, Q_EXPECTED_NEW] = expected_new
-    m.q[r, Q_REST] = m.q[r, Q_PROMPT]
-    m.ps[p, P_BACKLOG_TOKENS] += expected_new
-    m.ps[p, P_BACKLOG_REQUESTS] += 1
-    push_back(m.ps, p, P_QUEUE_HEAD, P_QUEUE_TAIL, m.q, Q_PQ_NEXT, r)
-    m.ps[p, P_QUEUED] += 1
-    wake(m.ps, p, P_END, now)
-    router = r % rules.routers
-    m.booked[router, m.rs[router, R_N_BOOKED]] = r
-    m.rs[router, R_N_BOOKED] += 1
+    """Request r goes to (P, D): it joins P's queue and its router books it."""
+    q[r, Q_PREFILL_NODE] = p
+    q[r, Q_DECODE_NODE] = d
+    expected_new = q[r, Q_PROMPT] - match_blocks(cache, ids, q, block, p, r) * block
+    q[r, Q_EXPECTED_NEW] = expected_new
+    q[r, Q_REST] = q[r, Q_PROMPT]
+    ps[p, P_BACKLOG_TOKENS] += expected_new
+    ps[p, P_BACKLOG_REQUESTS] += 1
+    push_back(ps, p, P_QUEUE_HEAD, P_QUEUE_TAIL, q, Q_PQ_NEXT, r)
+    ps[p, P_QUEUED] += 1
+    wake(ps, p, P_END, now)
+    router = r % rt.count
+    rt.booked[router, rs[router, R_N_BOOKED]] = r
+    rs[router, R_N_BOOKED] += 1
 
 
 @kernel
-def _poll(m: Memory, rec: Recorder, row: int) -> None:
+def _poll(rec: Recorder, moments: Int64, ps: Int64, ds: Int64, row: int) -> None:
     """The recorder's poll: columns as in engine_state.POLL_P and POLL_D."""
-    for p in range(len(m.ps)):
+    for p in range(len(ps)):
         out = rec.poll_p[row, p]
-        out[0] = m.ps[p, P_PINNED]
-        out[1] = m.ps[p, P_CACHED]
-        out[2] = m.ps[p, P_HELD]
-        out[3] = m.ps[p, P_QUEUED]
-        out[4] = m.ps[p, P_N_RUNNING]
-        out[5] = m.ps[p, P_BACKLOG_TOKENS]
-        out[6] = m.ps[p, P_SENDING]
-        out[7] = m.ps[p, P_BUSY_NS]
-        out[8] = m.ps[p, P_COMPUTED]
-    for d in range(len(m.ds)):
+        out[0] = ps[p, P_PINNED]
+        out[1] = ps[p, P_CACHED]
+        out[2] = ps[p, P_HELD]
+        out[3] = ps[p, P_QUEUED]
+        out[4] = ps[p, P_N_RUNNING]
+        out[5] = ps[p, P_BACKLOG_TOKENS]
+        out[6] = ps[p, P_SENDING]
+        out[7] = ps[p, P_BUSY_NS]
+        out[8] = ps[p, P_COMPUTED]
+    for d in range(len(ds)):
         to = rec.poll_d[row, d]
-        to[0] = m.ds[d, D_RUNNING_BLOCKS]
-        to[1] = m.ds[d, D_INFLIGHT_BLOCKS]
-        to[2] = m.ds[d, D_QUEUED_BLOCKS]
-        to[3] = m.ds[d, D_QUEUED]
-        to[4] = m.ds[d, D_N_RUNNING]
-        to[5] = m.ds[d, D_TOKENS]
-        to[6] = m.ds[d, D_RECEIVING]
-        to[7] = m.ds[d, D_RECEIVING_TOKENS]
-        to[8] = m.ds[d, D_STEPS]
-        to[9] = m.moments[d, 0]
-        to[10] = m.moments[d, 1]
-        to[11] = m.moments[d, 2]
-        to[12] = m.moments[d, 3]
-        to[13] = m.ds[d, D_GENERATED]
-        to[14] = m.moments[d, 4]
-        to[15] = m.ds[d, D_N_PREEMPTED]
+        to[0] = ds[d, D_RUNNING_BLOCKS]
+        to[1] = ds[d, D_INFLIGHT_BLOCKS]
+        to[2] = ds[d, D_QUEUED_BLOCKS]
+        to[3] = ds[d, D_QUEUED]
+        to[4] = ds[d, D_N_RUNNING]
+        to[5] = ds[d, D_TOKENS]
+        to[6] = ds[d, D_RECEIVING]
+        to[7] = ds[d, D_RECEIVING_TOKENS]
+        to[8] = ds[d, D_STEPS]
+        to[9] = moments[d, 0]
+        to[10] = moments[d, 1]
+        to[11] = moments[d, 2]
+        to[12] = moments[d, 3]
+        to[13] = ds[d, D_GENERATED]
+        to[14] = moments[d, 4]
+        to[15] = ds[d, D_N_PREEMPTED]
 
 
 @entry_kernel
 def run(
-    m: Memory,
+    pre: Prefill,
+    dec: Decode,
+    x: Links,
+    rt: Routers,
     rec: Recorder,
     view: ViewArrays,
     scratch: Scratch,
-    rules: Rules,
     policy: PolicyArrays,
-    laws: LawArrays,
     seen: LawArrays,
     pool: PoolArrays,
+    ps: Int64,
+    ds: Int64,
+    rs: Int64,
+    q: Int64,
+    counters: Int64,
 ) -> None:
-    """Replay the whole workload. `laws` drive the pool, `seen` are what the router believes."""
-    requests = len(m.q)
-    prefill_nodes = len(m.ps)
-    decode_nodes = len(m.ds)
-    routers = rules.routers
-    polls = len(rec.poll_time)
+    """Replay the whole workload. The parts carry the pool's true laws, `seen` is what the routers believe."""
+    requests, prefill_nodes, decode_nodes, routers, polls = len(q), len(ps), len(ds), len(rs), len(rec.poll_time)
     r = 0
     poll = 0
     while True:
         # The earliest event; strict comparisons in this order are the order at one instant.
-        t = m.q[r, Q_ARRIVAL] if r < requests else NEVER
+        t = q[r, Q_ARRIVAL] if r < requests else NEVER
         kind = 0
         at = 0
-        if m.counters[NEXT_FLOW] < t:
-            t = m.counters[NEXT_FLOW]
+        if counters[NEXT_FLOW] < t:
+            t = counters[NEXT_FLOW]
             kind = 1
         for p in range(prefill_nodes):
-            if m.ps[p, P_END] < t:
-                t = m.ps[p, P_END]
+            if ps[p, P_END] < t:
+                t = ps[p, P_END]
                 kind = 2
                 at = p
         horizon = t
         for d in range(decode_nodes):
-            if m.ds[d, D_END] < t:
-                t = m.ds[d, D_END]
+            if ds[d, D_END] < t:
+                t = ds[d, D_END]
                 kind = 3
                 at = d
             # A D that runs on its own cannot disturb another: only one that waits bounds how far others run ahead.
-            if m.ds[d, D_END] < horizon and waits(m, d):
-                horizon = m.ds[d, D_END]
+            if ds[d, D_END] < horizon and waits(ds, d):
+                horizon = ds[d, D_END]
         for k in range(routers):
-            if m.rs[k, R_SAMPLE_DONE] < m.rs[k, R_SAMPLE_END]:
-                due = m.sample_time[m.rs[k, R_SAMPLE_DONE]]
+            if rs[k, R_SAMPLE_DONE] < rs[k, R_SAMPLE_END]:
+                due = rt.sample_time[rs[k, R_SAMPLE_DONE]]
                 horizon = min(horizon, due)
                 if due < t:
                     t = due
@@ -197,20 +177,37 @@ def run(
                 kind = 5
         if t == NEVER:
             return
-        if kind == 0:
-            _arrive(m, rec, view, scratch, rules, policy, seen, pool, r, t)
-            r += 1
-        elif kind == 1:
-            transfer_event(m, rules, laws, pool, t)
+        if kind == 3:
+            decode_boundary(dec, x, ps, ds, q, counters, at, t, horizon)
         elif kind == 2:
-            prefill_boundary(m, rec, rules, laws, pool, at, t)
-        elif kind == 3:
-            decode_boundary(m, rec, rules, laws, pool, at, t, horizon)
+            prefill_boundary(pre, ps, ds, q, counters, at, t)
+        elif kind == 1:
+            transfer_event(x, ps, ds, q, counters, t)
+        elif kind == 0:
+            if q[r, Q_KIND] == 2:
+                q[r, Q_STATUS] = TOO_LARGE
+            elif q[r, Q_KIND] == 1:
+                _place(rt, pre.cache, pre.ids, ps, rs, q, pool.block_tokens, r, q[r, Q_FORCED_P], q[r, Q_FORCED_D], t)
+            else:
+                # fmt: off
+                pair = decide(
+                    rt, rec, view, scratch, policy, seen, pool, pre.cache, pre.ids, x.own_flows,
+                    ps, ds, rs, q, counters, r, t,
+                )
+                # fmt: on
+                if pair < 0:
+                    q[r, Q_STATUS] = REJECTED
+                else:
+                    p = pair // decode_nodes
+                    d = pair % decode_nodes
+                    rt.predicted[r, 0] = scratch.predicted_ttft_s[p, d]
+                    rt.predicted[r, 1] = scratch.predicted_tpot_s[p, d]
+                    _place(rt, pre.cache, pre.ids, ps, rs, q, pool.block_tokens, r, p, d, t)
+            r += 1
         elif kind == 4:
-            index = m.rs[at, R_SAMPLE_DONE]
-            slot = (index - m.rs[at, R_SAMPLE_FIRST]) % m.ring_p.shape[1]
-            take_sample(m, pool, at, slot, t)
-            m.rs[at, R_SAMPLE_DONE] += 1
+            slot = (rs[at, R_SAMPLE_DONE] - rs[at, R_SAMPLE_FIRST]) % rt.ring_p.shape[1]
+            take_sample(rt, pool, ps, ds, rs, at, slot, t)
+            rs[at, R_SAMPLE_DONE] += 1
         else:
-            _poll(m, rec, poll)
+            _poll(rec, dec.moments, ps, ds, poll)
             poll += 1

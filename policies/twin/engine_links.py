@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from policies.compiled import kernel
-from policies.kernel_types import LawArrays, PoolArrays
 from policies.twin.engine_state import (
     D_DRAINING,
     D_END,
@@ -32,8 +31,7 @@ from policies.twin.engine_state import (
     X_REQUEST,
     X_SINCE,
     Int64,
-    Memory,
-    Rules,
+    Links,
 )
 
 
@@ -60,14 +58,14 @@ def duration_ns(seconds: float) -> int:
 
 
 @kernel
-def push_back(nodes: Int64, node: int, head: int, tail: int, requests: Int64, following: int, request: int) -> None:
-    """Append a request to a node's linked list; head, tail and following are columns."""
-    requests[request, following] = -1
+def push_back(nodes: Int64, node: int, head: int, tail: int, q: Int64, following: int, r: int) -> None:
+    """Append request r to a node's linked list; head, tail and following are columns."""
+    q[r, following] = -1
     if nodes[node, head] < 0:
-        nodes[node, head] = request
+        nodes[node, head] = r
     else:
-        requests[nodes[node, tail], following] = request
-    nodes[node, tail] = request
+        q[nodes[node, tail], following] = r
+    nodes[node, tail] = r
 
 
 @kernel
@@ -78,126 +76,121 @@ def wake(nodes: Int64, node: int, end: int, now: int) -> None:
 
 
 @kernel
-def _rate(m: Memory, rules: Rules, laws: LawArrays, pool: PoolArrays, p: int, d: int) -> float:
-    rate = rules.egress[p] / m.ps[p, P_SENDING]
-    u = pool.path_uplink[p, d]
+def queue_release(ps: Int64, q: Int64, r: int, now: int) -> None:
+    """P may free request r's KV at its next boundary; an idle P has one now."""
+    p = q[r, Q_PREFILL_NODE]
+    push_back(ps, p, P_RELEASE_HEAD, P_RELEASE_TAIL, q, Q_RELEASE_NEXT, r)
+    wake(ps, p, P_END, now)
+
+
+@kernel
+def _rate(x: Links, ps: Int64, ds: Int64, p: int, d: int) -> float:
+    rate = x.egress[p] / ps[p, P_SENDING]
+    u = x.path_uplink[p, d]
     if u >= 0:
-        rate = min(rate, rules.uplink[u] / m.on_u[u])
-    rate = min(rate, rules.ingress[d] / m.ds[d, D_DRAINING])
-    return rate * laws.efficiency[pool.path_kind[p, d]]
+        rate = min(rate, x.uplink[u] / x.on_uplink[u])
+    rate = min(rate, x.ingress[d] / ds[d, D_DRAINING])
+    return rate * x.efficiency[x.path_kind[p, d]]
 
 
 @kernel
 def _reshare(
-    m: Memory, rules: Rules, laws: LawArrays, pool: PoolArrays, p: int, d: int, u: int, skip: int, now: int
+    x: Links, ps: Int64, ds: Int64, q: Int64, counters: Int64, p: int, d: int, u: int, skip: int, now: int
 ) -> None:
     """New rates for the draining flows that share a resource with path (p, d), and the next transfer event."""
+    flows, rates = x.flows, x.flow_rates
     best = NEVER
-    for k in range(m.counters[FLOWS]):
-        r = m.flows[k, X_REQUEST]
-        if m.flows[k, X_PHASE] == 0 and r != skip:
-            fp = m.q[r, Q_PREFILL_NODE]
-            fd = m.q[r, Q_DECODE_NODE]
-            fu = pool.path_uplink[fp, fd]
-            if fp == p or fd == d or (u >= 0 and fu == u):
-                rate = _rate(m, rules, laws, pool, fp, fd)
-                if rate != m.flow_rates[k, 1]:
-                    rest = m.flow_rates[k, 0] - m.flow_rates[k, 1] * np.float64(now - m.flows[k, X_SINCE])
-                    m.flow_rates[k, 0] = rest if rest > 0.0 else 0.0
-                    m.flows[k, X_SINCE] = now
-                    m.flow_rates[k, 1] = rate
-                    m.flows[k, X_END] = now + np.int64(np.floor(m.flow_rates[k, 0] / rate + 0.5))
-                    m.counters[SHARED] += 1
-        best = min(best, m.flows[k, X_END])
-    m.counters[NEXT_FLOW] = best
+    for k in range(counters[FLOWS]):
+        r = flows[k, X_REQUEST]
+        if flows[k, X_PHASE] == 0 and r != skip:
+            fp = q[r, Q_PREFILL_NODE]
+            fd = q[r, Q_DECODE_NODE]
+            if fp == p or fd == d or (u >= 0 and x.path_uplink[fp, fd] == u):
+                rate = _rate(x, ps, ds, fp, fd)
+                if rate != rates[k, 1]:
+                    rest = rates[k, 0] - rates[k, 1] * np.float64(now - flows[k, X_SINCE])
+                    rates[k, 0] = rest if rest > 0.0 else 0.0
+                    flows[k, X_SINCE] = now
+                    rates[k, 1] = rate
+                    flows[k, X_END] = now + np.int64(np.floor(rates[k, 0] / rate + 0.5))
+                    counters[SHARED] += 1
+        best = min(best, flows[k, X_END])
+    counters[NEXT_FLOW] = best
 
 
 @kernel
-def start_transfer(m: Memory, rules: Rules, laws: LawArrays, pool: PoolArrays, r: int, now: int) -> None:
+def start_transfer(x: Links, ps: Int64, ds: Int64, q: Int64, counters: Int64, r: int, now: int) -> None:
     """D has reserved: request r's KV starts to drain."""
-    p = m.q[r, Q_PREFILL_NODE]
-    d = m.q[r, Q_DECODE_NODE]
-    u = pool.path_uplink[p, d]
-    m.q[r, Q_TRANSFER_STARTED] = now
-    m.ps[p, P_SENDING] += 1
-    m.ds[d, D_DRAINING] += 1
+    flows, rates = x.flows, x.flow_rates
+    p = q[r, Q_PREFILL_NODE]
+    d = q[r, Q_DECODE_NODE]
+    u = x.path_uplink[p, d]
+    q[r, Q_TRANSFER_STARTED] = now
+    ps[p, P_SENDING] += 1
+    ds[d, D_DRAINING] += 1
     if u >= 0:
-        m.on_u[u] += 1
-        m.uplink_flows[r % rules.routers, u] += 1
+        x.on_uplink[u] += 1
+        x.own_flows[r % x.routers, u] += 1
     noise = 1.0
-    if len(rules.noise_x) > 0:
-        noise = rules.noise_x[draw(rules.seed, 3, r, 0) >> np.uint64(52)]
-    k = m.counters[FLOWS]
-    m.counters[FLOWS] = k + 1
-    m.flows[k, X_REQUEST] = r
-    m.flows[k, X_PHASE] = 0
-    m.flow_rates[k, 0] = np.float64(m.q[r, Q_PROMPT]) * np.float64(pool.kv_bytes_per_token) * noise
-    m.flows[k, X_SINCE] = now
-    m.flow_rates[k, 1] = _rate(m, rules, laws, pool, p, d)
-    m.flows[k, X_END] = now + np.int64(np.floor(m.flow_rates[k, 0] / m.flow_rates[k, 1] + 0.5))
-    _reshare(m, rules, laws, pool, p, d, u, r, now)
+    if len(x.noise) > 0:
+        noise = x.noise[draw(x.seed, 3, r, 0) >> np.uint64(52)]
+    k = counters[FLOWS]
+    counters[FLOWS] = k + 1
+    flows[k, X_REQUEST] = r
+    flows[k, X_PHASE] = 0
+    rates[k, 0] = np.float64(q[r, Q_PROMPT]) * np.float64(x.kv_bytes_per_token) * noise
+    flows[k, X_SINCE] = now
+    rates[k, 1] = _rate(x, ps, ds, p, d)
+    flows[k, X_END] = now + np.int64(np.floor(rates[k, 0] / rates[k, 1] + 0.5))
+    _reshare(x, ps, ds, q, counters, p, d, u, r, now)
 
 
 @kernel
-def queue_release(m: Memory, r: int, now: int) -> None:
-    """P may free request r's KV at its next boundary; an idle P has one now."""
-    p = m.q[r, Q_PREFILL_NODE]
-    push_back(m.ps, p, P_RELEASE_HEAD, P_RELEASE_TAIL, m.q, Q_RELEASE_NEXT, r)
-    wake(m.ps, p, P_END, now)
+def _land(x: Links, ds: Int64, q: Int64, counters: Int64, at: int, now: int) -> None:
+    """The flow at a place is over and its KV visible: D has it."""
+    flows, rates = x.flows, x.flow_rates
+    r = flows[at, X_REQUEST]
+    last = counters[FLOWS] - 1
+    counters[FLOWS] = last
+    flows[at] = flows[last]
+    rates[at] = rates[last]
+    d = q[r, Q_DECODE_NODE]
+    q[r, Q_TRANSFER_FINISHED] = now
+    push_back(ds, d, D_LAND_HEAD, D_LAND_TAIL, q, Q_LAND_NEXT, r)
+    wake(ds, d, D_END, now)
 
 
 @kernel
-def _remove(m: Memory, k: int) -> None:
-    last = m.counters[FLOWS] - 1
-    m.counters[FLOWS] = last
-    m.flows[k, X_REQUEST] = m.flows[last, X_REQUEST]
-    m.flow_rates[k, 0] = m.flow_rates[last, 0]
-    m.flow_rates[k, 1] = m.flow_rates[last, 1]
-    m.flows[k, X_SINCE] = m.flows[last, X_SINCE]
-    m.flows[k, X_END] = m.flows[last, X_END]
-    m.flows[k, X_PHASE] = m.flows[last, X_PHASE]
-
-
-@kernel
-def _land(m: Memory, r: int, now: int) -> None:
-    d = m.q[r, Q_DECODE_NODE]
-    m.q[r, Q_TRANSFER_FINISHED] = now
-    push_back(m.ds, d, D_LAND_HEAD, D_LAND_TAIL, m.q, Q_LAND_NEXT, r)
-    wake(m.ds, d, D_END, now)
-
-
-@kernel
-def transfer_event(m: Memory, rules: Rules, laws: LawArrays, pool: PoolArrays, now: int) -> None:
+def transfer_event(x: Links, ps: Int64, ds: Int64, q: Int64, counters: Int64, now: int) -> None:
     """The next transfer event, due now: a flow is drained, or its KV becomes visible."""
+    flows = x.flows
     at = -1
-    for k in range(m.counters[FLOWS]):
-        if m.flows[k, X_END] == now and (at < 0 or m.flows[k, X_REQUEST] < m.flows[at, X_REQUEST]):
+    for k in range(counters[FLOWS]):
+        if flows[k, X_END] == now and (at < 0 or flows[k, X_REQUEST] < flows[at, X_REQUEST]):
             at = k
-    r = m.flows[at, X_REQUEST]
-    p = m.q[r, Q_PREFILL_NODE]
-    d = m.q[r, Q_DECODE_NODE]
-    u = pool.path_uplink[p, d]
-    if m.flows[at, X_PHASE] == 1:
-        _remove(m, at)
-        _land(m, r, now)
+    r = flows[at, X_REQUEST]
+    if flows[at, X_PHASE] == 1:
+        _land(x, ds, q, counters, at, now)
         best = NEVER
-        for k in range(m.counters[FLOWS]):
-            best = min(best, m.flows[k, X_END])
-        m.counters[NEXT_FLOW] = best
+        for k in range(counters[FLOWS]):
+            best = min(best, flows[k, X_END])
+        counters[NEXT_FLOW] = best
         return
-    m.q[r, Q_TRANSFER_DRAINED] = now
-    m.ps[p, P_SENDING] -= 1
-    m.ds[d, D_DRAINING] -= 1
+    p = q[r, Q_PREFILL_NODE]
+    d = q[r, Q_DECODE_NODE]
+    u = x.path_uplink[p, d]
+    q[r, Q_TRANSFER_DRAINED] = now
+    ps[p, P_SENDING] -= 1
+    ds[d, D_DRAINING] -= 1
     if u >= 0:
-        m.on_u[u] -= 1
-        m.uplink_flows[r % rules.routers, u] -= 1
-    alpha = rules.alpha_ns[pool.path_kind[p, d]]
+        x.on_uplink[u] -= 1
+        x.own_flows[r % x.routers, u] -= 1
+    alpha = x.alpha_ns[x.path_kind[p, d]]
     if alpha > 0:
-        m.flows[at, X_PHASE] = 1
-        m.flows[at, X_END] = now + alpha
+        flows[at, X_PHASE] = 1
+        flows[at, X_END] = now + alpha
     else:
-        _remove(m, at)
-        _land(m, r, now)
-    if rules.release_on_activation == 0:
-        queue_release(m, r, now)
-    _reshare(m, rules, laws, pool, p, d, u, -1, now)
+        _land(x, ds, q, counters, at, now)
+    if x.release_on_activation == 0:
+        queue_release(ps, q, r, now)
+    _reshare(x, ps, ds, q, counters, p, d, u, -1, now)

@@ -5,19 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from policies.compiled import kernel
-from policies.kernel_types import LawArrays, PoolArrays
+from policies.kernel_types import Float64
 from policies.twin.engine_links import draw, duration_ns, push_back, wake
 from policies.twin.engine_state import (
     BLOCKED,
     D_END,
-    D_QUEUED,
-    D_QUEUED_BLOCKS,
     D_QUEUE_HEAD,
     D_QUEUE_TAIL,
+    D_QUEUED,
+    D_QUEUED_BLOCKS,
     EVICTIONS,
     HITS,
     NEVER,
-    PREFILL_STEPS,
     P_BACKLOG_REQUESTS,
     P_BACKLOG_TOKENS,
     P_BUSY_NS,
@@ -27,12 +26,13 @@ from policies.twin.engine_state import (
     P_HELD,
     P_N_RUNNING,
     P_PINNED,
-    P_QUEUED,
     P_QUEUE_HEAD,
+    P_QUEUED,
     P_RELEASE_HEAD,
-    P_STEPS,
     P_STEP_NS,
     P_STEP_TOKENS,
+    P_STEPS,
+    PREFILL_STEPS,
     Q_CACHED_TOKENS,
     Q_DECODE_NODE,
     Q_DQ_NEXT,
@@ -47,14 +47,14 @@ from policies.twin.engine_state import (
     Q_RELEASE_NEXT,
     Q_REST,
     Q_TAKEN,
-    Memory,
-    Recorder,
-    Rules,
+    Int32,
+    Int64,
+    Prefill,
 )
 
 
 @kernel
-def bucket_factor(edges: np.ndarray, factors: np.ndarray, value: float) -> float:  # type: ignore[type-arg]
+def bucket_factor(edges: Int64, factors: Float64, value: float) -> float:
     """Factor of the bucket that holds value: number of edges <= value."""
     k = 0
     while k < len(edges) and edges[k] <= value:
@@ -63,27 +63,18 @@ def bucket_factor(edges: np.ndarray, factors: np.ndarray, value: float) -> float
 
 
 @kernel
-def prefill_seconds(laws: LawArrays, p: int, tokens: float, chunk_context: float) -> float:
-    """Noise-free seconds of a prefill step, in `StepLaw.prefill_s`'s order."""
-    c = laws.prefill_coef
-    poly = c[0] + c[1] * tokens + c[2] * tokens * tokens + c[3] * chunk_context
-    return poly * laws.prefill_factor[p] * bucket_factor(laws.prefill_edges, laws.prefill_bucket, tokens)
-
-
-@kernel
-def match_blocks(m: Memory, pool: PoolArrays, p: int, r: int) -> int:
+def match_blocks(cache: Int32, ids: Int32, q: Int64, block: int, p: int, r: int) -> int:
     """Longest run of resident leading blocks of r's prompt on P, at most (prompt - 1) // block."""
-    first = m.q[r, Q_OFFSET]
-    most = min((m.q[r, Q_PROMPT] - 1) // pool.block_tokens, m.q[r, Q_OFFSET_END] - first)
+    first = q[r, Q_OFFSET]
+    most = min((q[r, Q_PROMPT] - 1) // block, q[r, Q_OFFSET_END] - first)
     k = 0
-    while k < most and m.cache[p, m.ids[first + k], 3] == 1:
+    while k < most and cache[p, ids[first + k], 3] == 1:
         k += 1
     return k
 
 
 @kernel
-def _unlink(m: Memory, p: int, block: int) -> None:
-    cache = m.cache
+def _unlink(cache: Int32, p: int, block: int) -> None:
     following = cache[p, block, 0]
     before = cache[p, block, 1]
     cache[p, before, 0] = following
@@ -91,27 +82,26 @@ def _unlink(m: Memory, p: int, block: int) -> None:
 
 
 @kernel
-def _pin(m: Memory, p: int, block: int) -> None:
+def _pin(cache: Int32, ps: Int64, p: int, block: int) -> None:
     """Take a reference on a resident block."""
-    if m.cache[p, block, 2] == 0:
-        _unlink(m, p, block)
-        m.ps[p, P_PINNED] += 1
-        m.ps[p, P_CACHED] -= 1
-    m.cache[p, block, 2] += 1
+    if cache[p, block, 2] == 0:
+        _unlink(cache, p, block)
+        ps[p, P_PINNED] += 1
+        ps[p, P_CACHED] -= 1
+    cache[p, block, 2] += 1
 
 
 @kernel
-def _release(m: Memory, p: int, r: int) -> None:
-    cache = m.cache
+def _release(cache: Int32, ids: Int32, ps: Int64, q: Int64, p: int, r: int) -> None:
     sentinel = cache.shape[1] - 1
-    m.ps[p, P_PINNED] -= m.q[r, Q_TAKEN] - m.q[r, Q_FULL]
-    m.ps[p, P_HELD] -= m.q[r, Q_TAKEN]
-    for k in range(m.q[r, Q_FULL] - 1, -1, -1):
-        block = m.ids[m.q[r, Q_OFFSET] + k]
+    ps[p, P_PINNED] -= q[r, Q_TAKEN] - q[r, Q_FULL]
+    ps[p, P_HELD] -= q[r, Q_TAKEN]
+    for k in range(q[r, Q_FULL] - 1, -1, -1):
+        block = ids[q[r, Q_OFFSET] + k]
         cache[p, block, 2] -= 1
         if cache[p, block, 2] == 0:
-            m.ps[p, P_PINNED] -= 1
-            m.ps[p, P_CACHED] += 1
+            ps[p, P_PINNED] -= 1
+            ps[p, P_CACHED] += 1
             last = cache[p, sentinel, 1]
             cache[p, last, 0] = block
             cache[p, block, 1] = last
@@ -120,148 +110,148 @@ def _release(m: Memory, p: int, r: int) -> None:
 
 
 @kernel
-def _take(m: Memory, pool: PoolArrays, p: int, blocks: int) -> None:
+def _take(cache: Int32, ps: Int64, counters: Int64, p: int, capacity: int, blocks: int) -> None:
     """Pin anonymous blocks, evicting the least recently used cached ones where none is free."""
-    cache = m.cache
     sentinel = cache.shape[1] - 1
     for _ in range(blocks):
-        if m.ps[p, P_PINNED] + m.ps[p, P_CACHED] >= pool.prefill_blocks[p]:
+        if ps[p, P_PINNED] + ps[p, P_CACHED] >= capacity:
             victim = cache[p, sentinel, 0]
-            _unlink(m, p, victim)
+            _unlink(cache, p, victim)
             cache[p, victim, 3] = 0
-            m.ps[p, P_CACHED] -= 1
-            m.counters[EVICTIONS] += 1
-        m.ps[p, P_PINNED] += 1
+            ps[p, P_CACHED] -= 1
+            counters[EVICTIONS] += 1
+        ps[p, P_PINNED] += 1
 
 
 @kernel
-def _register(m: Memory, p: int, r: int, done_blocks: int) -> None:
+def _register(cache: Int32, ids: Int32, ps: Int64, q: Int64, p: int, r: int, done_blocks: int) -> None:
     """Prompt blocks that a chunk completed become resident, or join the resident copy."""
-    cache = m.cache
-    known = m.q[r, Q_OFFSET_END] - m.q[r, Q_OFFSET]
-    for k in range(m.q[r, Q_FULL], min(done_blocks, known)):
-        block = m.ids[m.q[r, Q_OFFSET] + k]
+    first = q[r, Q_OFFSET]
+    for k in range(q[r, Q_FULL], min(done_blocks, q[r, Q_OFFSET_END] - first)):
+        block = ids[first + k]
         if cache[p, block, 3] == 1:
-            m.ps[p, P_PINNED] -= 1
-            _pin(m, p, block)
+            ps[p, P_PINNED] -= 1
+            _pin(cache, ps, p, block)
         else:
             cache[p, block, 3] = 1
             cache[p, block, 2] = 1
-        m.q[r, Q_FULL] = k + 1
+        q[r, Q_FULL] = k + 1
 
 
 @kernel
-def _admit(m: Memory, pool: PoolArrays, p: int, budget: int, now: int) -> bool:
+def _admit(pre: Prefill, ps: Int64, q: Int64, counters: Int64, p: int, budget: int, now: int) -> bool:
     """Admit the queue's head if the blocks of its first chunk fit; False = blocked."""
-    r = m.ps[p, P_QUEUE_HEAD]
-    b = pool.block_tokens
-    match = match_blocks(m, pool, p, r)
-    chunk = min(budget, m.q[r, Q_PROMPT] - match * b)
-    unpinned = 0
+    cache, ids, b = pre.cache, pre.ids, pre.block_tokens
+    r = ps[p, P_QUEUE_HEAD]
+    match = match_blocks(cache, ids, q, b, p, r)
+    chunk = min(budget, q[r, Q_PROMPT] - match * b)
+    need = (match * b + chunk + b - 1) // b - match
     for k in range(match):
-        if m.cache[p, m.ids[m.q[r, Q_OFFSET] + k], 2] == 0:
-            unpinned += 1
-    need = (match * b + chunk + b - 1) // b - match + unpinned
-    if need > pool.prefill_blocks[p] - m.ps[p, P_PINNED]:
+        if cache[p, ids[q[r, Q_OFFSET] + k], 2] == 0:
+            need += 1
+    if need > pre.blocks[p] - ps[p, P_PINNED]:
         return False
-    m.ps[p, P_QUEUE_HEAD] = m.q[r, Q_PQ_NEXT]
-    m.ps[p, P_QUEUED] -= 1
+    ps[p, P_QUEUE_HEAD] = q[r, Q_PQ_NEXT]
+    ps[p, P_QUEUED] -= 1
     for k in range(match):
-        _pin(m, p, m.ids[m.q[r, Q_OFFSET] + k])
-    m.q[r, Q_TAKEN] = match
-    m.q[r, Q_FULL] = match
-    m.q[r, Q_REST] = m.q[r, Q_PROMPT] - match * b
-    m.ps[p, P_BACKLOG_TOKENS] += m.q[r, Q_REST] - m.q[r, Q_EXPECTED_NEW]
-    m.q[r, Q_CACHED_TOKENS] = match * b
-    m.q[r, Q_PREFILL_STARTED] = now
-    m.counters[HITS] += match
-    m.running[p, m.ps[p, P_N_RUNNING]] = r
-    m.ps[p, P_N_RUNNING] += 1
+        _pin(cache, ps, p, ids[q[r, Q_OFFSET] + k])
+    q[r, Q_TAKEN] = match
+    q[r, Q_FULL] = match
+    q[r, Q_REST] = q[r, Q_PROMPT] - match * b
+    ps[p, P_BACKLOG_TOKENS] += q[r, Q_REST] - q[r, Q_EXPECTED_NEW]
+    q[r, Q_CACHED_TOKENS] = match * b
+    q[r, Q_PREFILL_STARTED] = now
+    counters[HITS] += match
+    pre.running[p, ps[p, P_N_RUNNING]] = r
+    ps[p, P_N_RUNNING] += 1
     return True
 
 
 @kernel
-def _schedule(
-    m: Memory, rec: Recorder, rules: Rules, laws: LawArrays, pool: PoolArrays, p: int, now: int
-) -> None:
-    b = pool.block_tokens
-    budget = pool.chunk_tokens
+def _schedule(pre: Prefill, ps: Int64, q: Int64, counters: Int64, p: int, now: int) -> None:
+    cache, b = pre.cache, pre.block_tokens
+    budget = pre.chunk_tokens
     tokens = 0
     chunk_context = 0.0
-    prompts = 0
     k = 0
     while budget > 0:
-        if k >= m.ps[p, P_N_RUNNING]:
-            if m.ps[p, P_QUEUE_HEAD] < 0 or m.ps[p, P_N_RUNNING] >= rules.prefill_max:
+        if k >= ps[p, P_N_RUNNING]:
+            if ps[p, P_QUEUE_HEAD] < 0 or ps[p, P_N_RUNNING] >= pre.max_seqs:
                 break
-            if not _admit(m, pool, p, budget, now):
-                m.counters[BLOCKED] += 1
+            if not _admit(pre, ps, q, counters, p, budget, now):
+                counters[BLOCKED] += 1
                 break
-        r = m.running[p, k]
-        done = m.q[r, Q_PROMPT] - m.q[r, Q_REST]
-        chunk = min(budget, m.q[r, Q_REST])
-        blocks = (done + chunk + b - 1) // b - m.q[r, Q_TAKEN]
-        if blocks > pool.prefill_blocks[p] - m.ps[p, P_PINNED]:
-            m.counters[BLOCKED] += 1
+        r = pre.running[p, k]
+        done = q[r, Q_PROMPT] - q[r, Q_REST]
+        chunk = min(budget, q[r, Q_REST])
+        blocks = (done + chunk + b - 1) // b - q[r, Q_TAKEN]
+        if blocks > pre.blocks[p] - ps[p, P_PINNED]:
+            counters[BLOCKED] += 1
             break
-        _take(m, pool, p, blocks)
-        m.q[r, Q_TAKEN] += blocks
-        _register(m, p, r, (done + chunk) // b)
-        m.q[r, Q_REST] -= chunk
+        _take(cache, ps, counters, p, pre.blocks[p], blocks)
+        q[r, Q_TAKEN] += blocks
+        _register(cache, pre.ids, ps, q, p, r, (done + chunk) // b)
+        q[r, Q_REST] -= chunk
         budget -= chunk
         tokens += chunk
         chunk_context += np.float64(chunk) * np.float64(done)
-        prompts += 1
         k += 1
     if tokens == 0:
-        m.ps[p, P_END] = NEVER
+        ps[p, P_END] = NEVER
         return
     noise = 1.0
-    if len(rules.noise_p) > 0:
-        noise = rules.noise_p[draw(rules.seed, 1, p, m.ps[p, P_STEPS]) >> np.uint64(52)]
-    seconds = prefill_seconds(laws, p, np.float64(tokens), chunk_context)
-    m.ps[p, P_STEP_TOKENS] = tokens
-    m.ps[p, P_STEP_NS] = duration_ns(seconds * noise)
-    m.ps[p, P_END] = now + m.ps[p, P_STEP_NS]
-    if rec.cell_p.shape[0] > 0:
-        cell = rec.cell_p[p, min(prompts, rec.cell_p.shape[1]) - 1, min(tokens // 1024, rec.cell_p.shape[2] - 1)]
+    if len(pre.noise) > 0:
+        noise = pre.noise[draw(pre.seed, 1, p, ps[p, P_STEPS]) >> np.uint64(52)]
+    t = np.float64(tokens)
+    c = pre.coef
+    poly = c[0] + c[1] * t + c[2] * t * t + c[3] * chunk_context
+    seconds = poly * pre.factor[p] * bucket_factor(pre.edges, pre.bucket, t)
+    ps[p, P_STEP_TOKENS] = tokens
+    ps[p, P_STEP_NS] = duration_ns(seconds * noise)
+    ps[p, P_END] = now + ps[p, P_STEP_NS]
+    if pre.cells.shape[0] > 0:
+        cell = pre.cells[p, min(k, pre.cells.shape[1]) - 1, min(tokens // 1024, pre.cells.shape[2] - 1)]
         cell[0] += 1.0
-        cell[1] += np.float64(tokens)
+        cell[1] += t
         cell[2] += chunk_context
         cell[3] += seconds
 
 
 @kernel
-def prefill_boundary(
-    m: Memory, rec: Recorder, rules: Rules, laws: LawArrays, pool: PoolArrays, p: int, now: int
-) -> None:
+def _end_step(pre: Prefill, ps: Int64, ds: Int64, q: Int64, p: int, now: int) -> None:
+    """Prompts that are whole are handed off to their Ds."""
+    ps[p, P_STEPS] += 1
+    ps[p, P_BACKLOG_TOKENS] -= ps[p, P_STEP_TOKENS]
+    ps[p, P_BUSY_NS] += ps[p, P_STEP_NS]
+    ps[p, P_COMPUTED] += ps[p, P_STEP_TOKENS]
+    ps[p, P_STEP_TOKENS] = 0
+    kept = 0
+    for k in range(ps[p, P_N_RUNNING]):
+        r = pre.running[p, k]
+        if q[r, Q_REST] > 0:
+            pre.running[p, kept] = r
+            kept += 1
+            continue
+        d = q[r, Q_DECODE_NODE]
+        q[r, Q_PREFILL_FINISHED] = now
+        ps[p, P_BACKLOG_REQUESTS] -= 1
+        ps[p, P_HELD] += q[r, Q_TAKEN]
+        push_back(ds, d, D_QUEUE_HEAD, D_QUEUE_TAIL, q, Q_DQ_NEXT, r)
+        ds[d, D_QUEUED] += 1
+        ds[d, D_QUEUED_BLOCKS] += (q[r, Q_PROMPT] + pre.block_tokens - 1) // pre.block_tokens
+        wake(ds, d, D_END, now)
+    ps[p, P_N_RUNNING] = kept
+
+
+@kernel
+def prefill_boundary(pre: Prefill, ps: Int64, ds: Int64, q: Int64, counters: Int64, p: int, now: int) -> None:
     """End of P's step (if one ran), releases, next step."""
-    if m.ps[p, P_STEP_TOKENS] > 0:
-        m.counters[PREFILL_STEPS] += 1
-        m.ps[p, P_STEPS] += 1
-        m.ps[p, P_BACKLOG_TOKENS] -= m.ps[p, P_STEP_TOKENS]
-        m.ps[p, P_BUSY_NS] += m.ps[p, P_STEP_NS]
-        m.ps[p, P_COMPUTED] += m.ps[p, P_STEP_TOKENS]
-        m.ps[p, P_STEP_TOKENS] = 0
-        kept = 0
-        for k in range(m.ps[p, P_N_RUNNING]):
-            r = m.running[p, k]
-            if m.q[r, Q_REST] > 0:
-                m.running[p, kept] = r
-                kept += 1
-                continue
-            d = m.q[r, Q_DECODE_NODE]
-            m.q[r, Q_PREFILL_FINISHED] = now
-            m.ps[p, P_BACKLOG_REQUESTS] -= 1
-            m.ps[p, P_HELD] += m.q[r, Q_TAKEN]
-            push_back(m.ds, d, D_QUEUE_HEAD, D_QUEUE_TAIL, m.q, Q_DQ_NEXT, r)
-            m.ds[d, D_QUEUED] += 1
-            m.ds[d, D_QUEUED_BLOCKS] += (m.q[r, Q_PROMPT] + pool.block_tokens - 1) // pool.block_tokens
-            wake(m.ds, d, D_END, now)
-        m.ps[p, P_N_RUNNING] = kept
-    r = m.ps[p, P_RELEASE_HEAD]
+    if ps[p, P_STEP_TOKENS] > 0:
+        counters[PREFILL_STEPS] += 1
+        _end_step(pre, ps, ds, q, p, now)
+    r = ps[p, P_RELEASE_HEAD]
     while r >= 0:
-        _release(m, p, r)
-        r = m.q[r, Q_RELEASE_NEXT]
-    m.ps[p, P_RELEASE_HEAD] = -1
-    _schedule(m, rec, rules, laws, pool, p, now)
+        _release(pre.cache, pre.ids, ps, q, p, r)
+        r = q[r, Q_RELEASE_NEXT]
+    ps[p, P_RELEASE_HEAD] = -1
+    _schedule(pre, ps, q, counters, p, now)

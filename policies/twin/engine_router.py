@@ -42,150 +42,168 @@ from policies.twin.engine_state import (
     R_SAMPLE_FIRST,
     R_TURN,
     STALE,
-    Memory,
+    Int32,
+    Int64,
     Recorder,
-    Rules,
+    Routers,
 )
 
 
 @kernel
-def take_sample(m: Memory, pool: PoolArrays, router: int, slot: int, now: int) -> None:
+def take_sample(
+    rt: Routers, pool: PoolArrays, ps: Int64, ds: Int64, rs: Int64, router: int, slot: int, now: int
+) -> None:
     """Every node's state now, into a slot of the router's ring."""
-    for p in range(len(m.ps)):
-        row = m.ring_p[router, slot, p]
-        row[0] = m.ps[p, P_BACKLOG_TOKENS]
-        row[1] = m.ps[p, P_BACKLOG_REQUESTS]
-        row[2] = pool.prefill_blocks[p] - m.ps[p, P_PINNED]
-        row[3] = m.ps[p, P_SENDING]
-    last = m.rs[router, R_LAST_TIME]
-    for d in range(len(m.ds)):
+    for p in range(len(ps)):
+        row = rt.ring_p[router, slot, p]
+        row[0] = ps[p, P_BACKLOG_TOKENS]
+        row[1] = ps[p, P_BACKLOG_REQUESTS]
+        row[2] = pool.prefill_blocks[p] - ps[p, P_PINNED]
+        row[3] = ps[p, P_SENDING]
+    last = rs[router, R_LAST_TIME]
+    for d in range(len(ds)):
+        rates, totals = rt.kv_rates[router, d], rt.totals[router, d]
         if last >= 0 and now > last:
             seconds = np.float64(now - last) / 1e9
-            made = np.float64(m.ds[d, D_GENERATED] - m.last[router, d, 0])
-            m.rate[router, d, 0] = made / np.float64(pool.block_tokens) / seconds
-            m.rate[router, d, 1] = np.float64(m.ds[d, D_FREED] - m.last[router, d, 1]) / seconds
-        m.last[router, d, 0] = m.ds[d, D_GENERATED]
-        m.last[router, d, 1] = m.ds[d, D_FREED]
-        row = m.ring_d[router, slot, d]
-        row[0] = pool.decode_blocks[d]
-        row[1] = m.ds[d, D_RUNNING_BLOCKS]
-        row[2] = 0.0
-        row[3] = m.ds[d, D_INFLIGHT_BLOCKS]
-        row[4] = 0.0
-        row[5] = m.ds[d, D_QUEUED_BLOCKS]
-        row[6] = m.ds[d, D_N_RUNNING]
-        row[7] = m.ds[d, D_TOKENS]
-        row[8] = m.ds[d, D_RECEIVING]
-        row[9] = m.ds[d, D_RECEIVING_TOKENS]
-        row[10] = m.rate[router, d, 0]
-        row[11] = m.rate[router, d, 1]
-    m.rs[router, R_LAST_TIME] = now
+            rates[0] = np.float64(ds[d, D_GENERATED] - totals[0]) / np.float64(pool.block_tokens) / seconds
+            rates[1] = np.float64(ds[d, D_FREED] - totals[1]) / seconds
+        totals[0] = ds[d, D_GENERATED]
+        totals[1] = ds[d, D_FREED]
+        out = rt.ring_d[router, slot, d]
+        out[0] = pool.decode_blocks[d]
+        out[1] = ds[d, D_RUNNING_BLOCKS]
+        out[2] = 0.0
+        out[3] = ds[d, D_INFLIGHT_BLOCKS]
+        out[4] = 0.0
+        out[5] = ds[d, D_QUEUED_BLOCKS]
+        out[6] = ds[d, D_N_RUNNING]
+        out[7] = ds[d, D_TOKENS]
+        out[8] = ds[d, D_RECEIVING]
+        out[9] = ds[d, D_RECEIVING_TOKENS]
+        out[10] = rates[0]
+        out[11] = rates[1]
+    rs[router, R_LAST_TIME] = now
 
 
 @kernel
-def _fill_samples(m: Memory, view: ViewArrays, pool: PoolArrays, router: int, slot: int, age: float) -> None:
+def _fill_samples(rt: Routers, view: ViewArrays, pool: PoolArrays, router: int, slot: int, age: float) -> None:
     """View columns from a sample; slot -1: nothing was ever sampled."""
-    for p in range(len(m.ps)):
-        out = view.prefill[p]
+    for p in range(len(view.prefill)):
+        row = view.prefill[p]
         for c in range(4):
-            out[c] = m.ring_p[router, slot, p, c] if slot >= 0 else np.nan
-        out[4] = age
-    for d in range(len(m.ds)):
-        to = view.decode[d]
-        for c in range(5):
-            to[c] = m.ring_d[router, slot, d, c] if slot >= 0 else np.nan
-        to[0] = pool.decode_blocks[d]
-        to[5] = 0.0
-        for c in range(5, 10):
-            to[c + 1] = m.ring_d[router, slot, d, c] if slot >= 0 else np.nan
-        to[11] = 0.0
-        to[12] = 0.0
-        to[13] = m.ring_d[router, slot, d, 10] if slot >= 0 else np.nan
-        to[14] = m.ring_d[router, slot, d, 11] if slot >= 0 else np.nan
-        to[15] = age
+            row[c] = rt.ring_p[router, slot, p, c] if slot >= 0 else np.nan
+        row[4] = age
+    for d in range(len(view.decode)):
+        out = view.decode[d]
+        for c in range(12):
+            value = rt.ring_d[router, slot, d, c] if slot >= 0 else np.nan
+            out[c if c < 5 else c + 1 if c < 10 else c + 3] = value
+        out[0] = pool.decode_blocks[d]
+        out[5] = 0.0
+        out[11] = 0.0
+        out[12] = 0.0
+        out[15] = age
 
 
 @kernel
 def _fill_bookings(
-    m: Memory, view: ViewArrays, rules: Rules, pool: PoolArrays, router: int, sampled: int, now: int
+    rt: Routers,
+    view: ViewArrays,
+    rs: Int64,
+    q: Int64,
+    counters: Int64,
+    block: int,
+    router: int,
+    sampled: int,
+    now: int,
 ) -> None:
     """Add the router's own decisions that the used sample cannot show; forget those that none will need."""
+    booked = rt.booked[router]
     kept = 0
-    b = pool.block_tokens
-    for k in range(m.rs[router, R_N_BOOKED]):
-        j = m.booked[router, k]
-        on_p = sampled < m.q[j, Q_ARRIVAL]
-        if m.q[j, Q_BOOKING_OVER] == 0:
-            reserved = m.q[j, Q_TRANSFER_STARTED]
-            if (reserved >= 0 and sampled >= reserved) or m.q[j, Q_STATUS] >= 0:
-                m.q[j, Q_BOOKING_OVER] = 1
-            elif now >= m.q[j, Q_ARRIVAL] + rules.lease:
-                m.q[j, Q_BOOKING_OVER] = 1
+    for k in range(rs[router, R_N_BOOKED]):
+        j = booked[k]
+        on_p = sampled < q[j, Q_ARRIVAL]
+        if q[j, Q_BOOKING_OVER] == 0:
+            reserved = q[j, Q_TRANSFER_STARTED]
+            if (reserved >= 0 and sampled >= reserved) or q[j, Q_STATUS] >= 0:
+                q[j, Q_BOOKING_OVER] = 1
+            elif now >= q[j, Q_ARRIVAL] + rt.lease:
+                q[j, Q_BOOKING_OVER] = 1
                 if reserved < 0:
-                    m.counters[EXPIRED] += 1
+                    counters[EXPIRED] += 1
+        on_d = q[j, Q_BOOKING_OVER] == 0
         if on_p:
-            row = view.prefill[m.q[j, Q_PREFILL_NODE]]
-            row[0] += np.float64(m.q[j, Q_EXPECTED_NEW])
+            row = view.prefill[q[j, Q_PREFILL_NODE]]
+            row[0] += np.float64(q[j, Q_EXPECTED_NEW])
             row[1] += 1.0
-        if m.q[j, Q_BOOKING_OVER] == 0:
-            to = view.decode[m.q[j, Q_DECODE_NODE]]
-            to[5] += np.float64((m.q[j, Q_PROMPT] + m.q[j, Q_ESTIMATED] + b - 1) // b)
-            to[11] += 1.0
-            to[12] += np.float64(m.q[j, Q_PROMPT])
-        if on_p or m.q[j, Q_BOOKING_OVER] == 0:
-            m.booked[router, kept] = j
+        if on_d:
+            out = view.decode[q[j, Q_DECODE_NODE]]
+            out[5] += np.float64((q[j, Q_PROMPT] + q[j, Q_ESTIMATED] + block - 1) // block)
+            out[11] += 1.0
+            out[12] += np.float64(q[j, Q_PROMPT])
+        if on_p or on_d:
+            booked[kept] = j
             kept += 1
-    m.rs[router, R_N_BOOKED] = kept
+    rs[router, R_N_BOOKED] = kept
 
 
 @kernel
 def decide(
-    m: Memory,
+    rt: Routers,
     rec: Recorder,
     view: ViewArrays,
     scratch: Scratch,
-    rules: Rules,
     policy: PolicyArrays,
     laws: LawArrays,
     pool: PoolArrays,
+    cache: Int32,
+    ids: Int32,
+    own_flows: Int64,
+    ps: Int64,
+    ds: Int64,
+    rs: Int64,
+    q: Int64,
+    counters: Int64,
     r: int,
     now: int,
 ) -> int:
     """Pair that request r's router chooses, p * D + d, or -1."""
-    router = r % rules.routers
-    if rules.period == 0:
-        slot = 0
-        sampled = now
-        take_sample(m, pool, router, slot, now)
+    router = r % rt.count
+    slot = np.int64(0)
+    sampled = np.int64(now)
+    if rt.period == 0:
+        take_sample(rt, pool, ps, ds, rs, router, 0, now)
+    elif q[r, Q_SAMPLE] >= 0:
+        sampled = rt.sample_time[q[r, Q_SAMPLE]]
+        slot = (q[r, Q_SAMPLE] - rs[router, R_SAMPLE_FIRST]) % rt.ring_p.shape[1]
     else:
-        index = m.q[r, Q_SAMPLE]
-        slot = -1 if index < 0 else (index - m.rs[router, R_SAMPLE_FIRST]) % m.ring_p.shape[1]
-        sampled = np.int64(-1) if index < 0 else m.sample_time[index]
+        sampled = np.int64(-1)
+        slot = np.int64(-1)
     age = np.nan if slot < 0 else np.float64(now - sampled) / 1e9
     if slot >= 0 and now > sampled:
-        m.counters[STALE] += 1
-    _fill_samples(m, view, pool, router, slot, age)
-    _fill_bookings(m, view, rules, pool, router, sampled, now)
-    for p in range(len(m.ps)):
-        view.hit_tokens[p] = match_blocks(m, pool, p, r) * pool.block_tokens
+        counters[STALE] += 1
+    _fill_samples(rt, view, pool, router, slot, age)
+    _fill_bookings(rt, view, rs, q, counters, pool.block_tokens, router, sampled, now)
+    for p in range(len(ps)):
+        view.hit_tokens[p] = match_blocks(cache, ids, q, pool.block_tokens, p, r) * pool.block_tokens
     for u in range(len(pool.uplink)):
-        view.uplink_flows[u] = m.uplink_flows[router, u]
+        view.uplink_flows[u] = own_flows[router, u]
     pair = choose(
         policy,
         laws,
         pool,
         view,
-        m.q[r, Q_PROMPT],
-        m.q[r, Q_ESTIMATED],
-        m.q[r, Q_EXPECTED],
-        m.q[r, Q_SLO_CLASS],
+        q[r, Q_PROMPT],
+        q[r, Q_ESTIMATED],
+        q[r, Q_EXPECTED],
+        q[r, Q_SLO_CLASS],
         0.0,
-        draw(rules.seed, 4, r, 0),
-        m.rs[router, R_TURN],
+        draw(rt.seed, 4, r, 0),
+        rs[router, R_TURN],
         scratch,
     )
-    m.rs[router, R_TURN] += 1
-    row = m.q[r, Q_RECORD]
+    rs[router, R_TURN] += 1
+    row = q[r, Q_RECORD]
     if row >= 0:
         rec.decision_scores[row] = scratch.scores
         rec.decision_terms[row] = scratch.terms

@@ -1,8 +1,9 @@
-"""The engine's memory: few flat arrays, allocated once a replay, no allocation per event.
+"""The engine's memory: flat arrays, allocated once a replay, no allocation per event.
 
 One row a P node (`ps`), a D node (`ds`), a request (`q`), a router (`rs`), a flow (`flows`); the constants below name
-the columns. Few arrays, since every array of a named tuple costs compile time at every call. Lists of requests are
-linked: head and tail are columns of the node, the next request is a column of the request.
+the columns. What else a part of the pool needs is one named tuple a part: kernels take the parts that they touch, since
+every array that is handed on costs compile time and run time at every call. Lists of requests are linked: head and tail
+are columns of the node, the next request is a column of the request.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ NEVER = 2**62
 ) = range(22)
 
 # Columns of q: the workload, the request's place in the pool, its log. kind: 0 decide, 1 forced, 2 too large.
-# full: leading prompt blocks that hold a reference on P; made0, step0: tokens made and D's step number at the last join.
+# full: leading prompt blocks that hold a reference on P; made0, step0: tokens made and D's step number at the last
+# join.
 (
     Q_ARRIVAL,
     Q_PROMPT,
@@ -113,7 +115,7 @@ NEVER = 2**62
 ) = range(40)
 REQUEST_COLUMNS = 40
 
-# Columns of rs and flows. A router's ticks are sample_time[first:end]; phase: 0 draining, 1 drained and not yet visible.
+# Columns of rs and flows. A router's ticks are sample_time[first:end]; phase: 0 draining, 1 drained, not yet visible.
 R_SAMPLE_FIRST, R_SAMPLE_END, R_SAMPLE_DONE, R_LAST_TIME, R_N_BOOKED, R_TURN = range(6)
 X_REQUEST, X_SINCE, X_END, X_PHASE = range(4)
 
@@ -155,32 +157,83 @@ POLL_D = (
 )
 
 
-class Memory(NamedTuple):
-    """Everything that changes during a replay. n requests, P, D nodes, R routers, U uplinks."""
+class Prefill(NamedTuple):
+    """What P nodes share: caches, running prompts, the prefill law, the discipline. B = distinct prompt blocks."""
 
-    ps: Int64
-    ds: Int64
-    q: Int64
-    ids: Int32  # prompt blocks, dense
-    cache: Int32  # (P, blocks + 1, 4): next, previous, references, resident; the last row is the LRU list's sentinel
-    running: Int32  # (P, max seqs)
-    heap: Int64  # (D, max seqs, 2): target step, request
-    growth: Int32  # (D, block): sequences that need a block in steps of this residue
-    fresh: Int32  # (D, max seqs): requests whose first token the running step makes
+    ids: Int32  # prompt blocks of all requests, dense
+    cache: Int32  # (P, B + 1, 4): next, previous, references, resident; the last row is the LRU list's sentinel
+    running: Int32  # (P, max_seqs)
+    blocks: Int64  # (P,) capacity
+    coef: Float64
+    factor: Float64
+    edges: Int64
+    bucket: Float64
+    noise: Float64  # (4096,) or empty
+    cells: Float64  # (P, prompt bins, token bins, 4): steps, Σ new tokens, Σ chunk·context, Σ noise-free seconds
+    max_seqs: int
+    chunk_tokens: int
+    block_tokens: int
+    seed: np.uint64
+
+
+class Decode(NamedTuple):
+    """What D nodes share: running sequences, the decode law, the discipline."""
+
+    heap: Int64  # (D, max_seqs, 2): target step, request
+    growth: Int32  # (D, block_tokens): sequences that need a block in steps of this residue
+    fresh: Int32  # (D, max_seqs): requests whose first token the running step makes
     moments: Int64  # (D, 5): sums over finished steps of sequences, ns, sequences², sequences·ns; preemptions
+    blocks: Int64  # (D,) capacity
+    coef: Float64
+    factor: Float64
+    edges: Int64
+    bucket: Float64
+    recompute: Float64  # the prefill law's coefficients
+    noise: Float64
+    cells: Float64  # (D, sequence bins, token bins, 4): steps, Σ sequences, Σ tokens, Σ noise-free seconds
+    cap_tokens: float
+    max_seqs: int
+    reservations: int
+    block_tokens: int
+    release_on_activation: int
+    seed: np.uint64
+
+
+class Links(NamedTuple):
+    """Transfers: active flows, ports and uplinks in bytes per ns."""
+
     flows: Int64  # (n, 4)
     flow_rates: Float64  # (n, 2): bytes left, bytes per ns
-    on_u: Int64  # (U,) draining flows
-    rs: Int64
+    on_uplink: Int64  # (U,) draining flows
+    own_flows: Int64  # (R, U) draining flows of each router
+    egress: Float64
+    ingress: Float64
+    uplink: Float64
+    efficiency: Float64  # (2,)
+    path_uplink: Int64
+    path_kind: Int64
+    alpha_ns: Int64  # (2,)
+    noise: Float64
+    kv_bytes_per_token: int
+    routers: int
+    release_on_activation: int
+    seed: np.uint64
+
+
+class Routers(NamedTuple):
+    """Routers: ticks, rings of samples, bookings."""
+
     sample_time: Int64
     ring_p: Float64  # (R, slots, P, 4)
     ring_d: Float64  # (R, slots, D, 12)
-    last: Int64  # (R, D, 2): generated and freed at the last sample
-    rate: Float64  # (R, D, 2): growth and release
+    totals: Int64  # (R, D, 2): generated and freed at the last sample
+    kv_rates: Float64  # (R, D, 2): growth and release
     booked: Int32  # (R, ceil(n / R) + 1)
-    uplink_flows: Int64  # (R, U)
     predicted: Float64  # (n, 2): TTFT, TPOT
-    counters: Int64
+    count: int
+    period: int
+    lease: int
+    seed: np.uint64
 
 
 class Recorder(NamedTuple):
@@ -192,77 +245,29 @@ class Recorder(NamedTuple):
     decision_scores: Float64  # (rows, P, D)
     decision_terms: Float64  # (rows, P, D, 7)
     decision_age: Float64  # (rows,)
-    cell_d: Float64  # (D, sequence bins, token bins, 4): steps, Σ sequences, Σ tokens, Σ noise-free seconds
-    cell_p: Float64  # (P, prompt bins, token bins, 4): steps, Σ new tokens, Σ chunk·context, Σ noise-free seconds
 
 
-class Rules(NamedTuple):
-    """Discipline, routers and randomness as numbers."""
-
-    prefill_max: int
-    decode_max: int
-    reservations: int
-    release_on_activation: int
-    routers: int
-    period: int
-    lease: int
-    alpha_ns: Int64  # (2,)
-    egress: Float64  # bytes per ns
-    ingress: Float64
-    uplink: Float64
-    noise_p: Float64
-    noise_d: Float64
-    noise_x: Float64
-    seed: np.uint64
-
-
-def idle_memory(
-    q: Int64,
-    rs: Int64,
-    sample_time: Int64,
-    ids: Int32,
-    *,
-    shape: tuple[int, int, int],
-    block_tokens: int,
-    rules: Rules,
-    sample_slots: int,
-) -> Memory:
-    """An empty pool. `shape` = (P, D, U); `q` and `rs` come from `policies.twin.lower`."""
-    prefill, decode, uplinks = shape
-    n, routers = len(q), len(rs)
+def idle_nodes(prefill: int, decode: int) -> tuple[Int64, Int64]:
+    """Rows `ps` and `ds` of an empty pool."""
     ps = np.zeros((prefill, 18), np.int64)
     ps[:, P_END] = NEVER
     ps[:, [P_QUEUE_HEAD, P_QUEUE_TAIL, P_RELEASE_HEAD, P_RELEASE_TAIL]] = -1
     ds = np.zeros((decode, 22), np.int64)
     ds[:, D_END] = NEVER
     ds[:, [D_QUEUE_HEAD, D_QUEUE_TAIL, D_LAND_HEAD, D_LAND_TAIL, D_PREEMPTED_HEAD]] = -1
-    blocks = int(ids.max()) + 1 if len(ids) else 0
-    cache = np.zeros((prefill, blocks + 1, 4), np.int32)
-    cache[:, blocks, :2] = blocks
+    return ps, ds
+
+
+def counter_slots() -> Int64:
+    """Counters of a replay that has not begun."""
     counters = np.zeros(12, np.int64)
     counters[NEXT_FLOW] = NEVER
-    return Memory(
-        ps=ps,
-        ds=ds,
-        q=q,
-        ids=ids,
-        cache=cache,
-        running=np.zeros((prefill, rules.prefill_max), np.int32),
-        heap=np.zeros((decode, rules.decode_max, 2), np.int64),
-        growth=np.zeros((decode, block_tokens), np.int32),
-        fresh=np.zeros((decode, rules.decode_max), np.int32),
-        moments=np.zeros((decode, 5), np.int64),
-        flows=np.zeros((n, 4), np.int64),
-        flow_rates=np.zeros((n, 2)),
-        on_u=np.zeros(max(uplinks, 1), np.int64),
-        rs=rs,
-        sample_time=sample_time,
-        ring_p=np.zeros((routers, sample_slots, prefill, 4)),
-        ring_d=np.zeros((routers, sample_slots, decode, 12)),
-        last=np.zeros((routers, decode, 2), np.int64),
-        rate=np.full((routers, decode, 2), np.nan),
-        booked=np.zeros((routers, n // routers + 1), np.int32),
-        uplink_flows=np.zeros((routers, max(uplinks, 1)), np.int64),
-        predicted=np.full((n, 2), np.nan),
-        counters=counters,
-    )
+    return counters
+
+
+def empty_cache(nodes: int, ids: Int32) -> Int32:
+    """`Prefill.cache` of empty caches for these prompt blocks."""
+    blocks = int(ids.max()) + 1 if len(ids) else 0
+    cache = np.zeros((nodes, blocks + 1, 4), np.int32)
+    cache[:, blocks, :2] = blocks
+    return cache

@@ -9,6 +9,7 @@ from models.portable import PATHS, Estimators, StepLaw
 from policies.kernel_types import Float64, Int64, LawArrays, PoolArrays
 from policies.twin import engine_state as es
 from policies.twin.cluster import Cluster
+from policies.twin.outcomes import Noise
 from policies.twin.workload import Int32, Workload
 
 BYTES_PER_S_PER_GBPS = 1e9 / 8
@@ -107,8 +108,8 @@ def _kinds(q: Int64, cluster: Cluster) -> Int64:
     return kind
 
 
-def router_rows(cluster: Cluster, q: Int64) -> tuple[Int64, Int64, int]:
-    """The engine's rows of routers, their ticks, and the slots of their rings; writes each request's tick into `q`.
+def router_part(cluster: Cluster, q: Int64, seed: int) -> tuple[Int64, es.Routers]:
+    """The engine's rows of routers, and their part; writes each request's tick into `q`.
 
     Ticks: the newest one that a decision can use, and the one before it (growth and release are over one period).
     """
@@ -134,4 +135,91 @@ def router_rows(cluster: Cluster, q: Int64) -> tuple[Int64, Int64, int]:
         rs[router, [es.R_SAMPLE_FIRST, es.R_SAMPLE_END, es.R_SAMPLE_DONE]] = first, first + len(times), first
         first += len(times)
     slots = 1 if setup.period_ns == 0 else setup.delay_ns // setup.period_ns + 4
-    return rs, np.concatenate(ticks), slots
+    prefill, decode = len(cluster.prefill), len(cluster.decode)
+    part = es.Routers(
+        sample_time=np.concatenate(ticks),
+        ring_p=np.zeros((setup.count, slots, prefill, 4)),
+        ring_d=np.zeros((setup.count, slots, decode, 12)),
+        totals=np.zeros((setup.count, decode, 2), np.int64),
+        kv_rates=np.full((setup.count, decode, 2), np.nan),
+        booked=np.zeros((setup.count, n // setup.count + 1), np.int32),
+        predicted=np.full((n, 2), np.nan),
+        count=setup.count,
+        period=setup.period_ns,
+        lease=setup.lease_ns,
+        seed=np.uint64(seed),
+    )
+    return rs, part
+
+
+def prefill_part(
+    cluster: Cluster, laws: LawArrays, ids: Int32, noise: Noise | None, seed: int, cells: Float64
+) -> es.Prefill:
+    """Empty P nodes with the pool's true law."""
+    discipline = cluster.discipline
+    return es.Prefill(
+        ids=ids,
+        cache=es.empty_cache(len(cluster.prefill), ids),
+        running=np.zeros((len(cluster.prefill), discipline.prefill_max_seqs), np.int32),
+        blocks=np.array([node.blocks for node in cluster.prefill], np.int64),
+        coef=laws.prefill_coef,
+        factor=laws.prefill_factor,
+        edges=laws.prefill_edges,
+        bucket=laws.prefill_bucket,
+        noise=np.zeros(0) if noise is None else noise.prefill,
+        cells=cells,
+        max_seqs=discipline.prefill_max_seqs,
+        chunk_tokens=discipline.chunk_tokens,
+        block_tokens=cluster.block_tokens,
+        seed=np.uint64(seed),
+    )
+
+
+def decode_part(cluster: Cluster, laws: LawArrays, noise: Noise | None, seed: int, cells: Float64) -> es.Decode:
+    """Empty D nodes with the pool's true law."""
+    discipline, nodes = cluster.discipline, len(cluster.decode)
+    return es.Decode(
+        heap=np.zeros((nodes, discipline.decode_max_seqs, 2), np.int64),
+        growth=np.zeros((nodes, cluster.block_tokens), np.int32),
+        fresh=np.zeros((nodes, discipline.decode_max_seqs), np.int32),
+        moments=np.zeros((nodes, 5), np.int64),
+        blocks=np.array([node.blocks for node in cluster.decode], np.int64),
+        coef=laws.decode_coef,
+        factor=laws.decode_factor,
+        edges=laws.decode_edges,
+        bucket=laws.decode_bucket,
+        recompute=laws.prefill_coef,
+        noise=np.zeros(0) if noise is None else noise.decode,
+        cells=cells,
+        cap_tokens=laws.decode_cap,
+        max_seqs=discipline.decode_max_seqs,
+        reservations=discipline.reservations_per_boundary,
+        block_tokens=cluster.block_tokens,
+        release_on_activation=int(discipline.release == "activation"),
+        seed=np.uint64(seed),
+    )
+
+
+def link_part(
+    cluster: Cluster, laws: Estimators, true: LawArrays, pool: PoolArrays, noise: Noise | None, seed: int, requests: int
+) -> es.Links:
+    """Ports and uplinks without flows."""
+    uplinks = max(len(cluster.uplinks), 1)
+    return es.Links(
+        flows=np.zeros((requests, 4), np.int64),
+        flow_rates=np.zeros((requests, 2)),
+        on_uplink=np.zeros(uplinks, np.int64),
+        own_flows=np.zeros((cluster.routers.count, uplinks), np.int64),
+        egress=np.array([node.port_gbps for node in cluster.prefill]) / 8,
+        ingress=np.array([node.port_gbps for node in cluster.decode]) / 8,
+        uplink=np.array([u.gbps for u in cluster.uplinks], np.float64) / 8,
+        efficiency=true.efficiency,
+        path_uplink=pool.path_uplink,
+        path_kind=pool.path_kind,
+        alpha_ns=np.array([int(np.floor(laws.transfer.alpha_s[kind] * 1e9 + 0.5)) for kind in PATHS], np.int64),
+        noise=np.zeros(0) if noise is None else noise.transfer,
+        kv_bytes_per_token=cluster.kv_bytes_per_token,
+        routers=cluster.routers.count,
+        release_on_activation=int(cluster.discipline.release == "activation"),
+        seed=np.uint64(seed),
+    )

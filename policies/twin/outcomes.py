@@ -51,7 +51,7 @@ class Noise:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Arrays of shape (requests,), in workload order; times are ns on the workload's clock, `NOT_YET` = never reached."""
+    """Arrays of shape (requests,), in workload order; times in ns of its clock, `NOT_YET` = never reached."""
 
     status: Int32
     prefill_node: Int32  # index, -1 = none

@@ -7,14 +7,22 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from models.portable import PATHS, Estimators
+from models.portable import Estimators
 from policies.families.registry import policy_arrays
 from policies.kernel_types import TERMS, PoolArrays, Scratch, ViewArrays
 from policies.policy import Policy
 from policies.twin import engine_state as es
 from policies.twin.cluster import Cluster
 from policies.twin.engine import run
-from policies.twin.lower import law_arrays, pool_arrays, request_rows, router_rows
+from policies.twin.lower import (
+    decode_part,
+    law_arrays,
+    link_part,
+    pool_arrays,
+    prefill_part,
+    request_rows,
+    router_part,
+)
 from policies.twin.outcomes import Counters, Noise, Replay
 from policies.twin.workload import Int32, Workload
 from policies.view import DECODE_COLUMNS, PREFILL_COLUMNS
@@ -36,7 +44,7 @@ class Recording:
 class Recorded:
     """`polls_*`: (polls, nodes, columns of engine_state.POLL_P / POLL_D), cumulative columns since the replay's start.
 
-    `decision_*`: one row per request of `Recording.decision_requests`; NaN age = never sampled, NaN scores = no decision.
+    `decision_*`: one row per request of `Recording.decision_requests`; NaN age = never sampled, NaN scores = none.
     `prefill_cells`, `decode_cells`: (nodes, bins, bins, 4) sums of `engine_state.Recorder`.
     """
 
@@ -96,34 +104,34 @@ def replay_recorded(
 ) -> tuple[Replay, Recorded]:
     """`replay`, and what such a pool would have logged."""
     pool = pool_arrays(cluster)
-    believed = laws if decision_laws is None else decision_laws
     q = request_rows(workload, cluster, estimated_output, expected_output)
     q[recording.decision_requests, es.Q_RECORD] = np.arange(len(recording.decision_requests))
-    rs, ticks, slots = router_rows(cluster, q)
-    rules = _rules(cluster, laws, noise, seed)
+    rs, routers = router_part(cluster, q, seed)
     prefill, decode = len(cluster.prefill), len(cluster.decode)
-    memory = es.idle_memory(
-        q,
-        rs,
-        ticks,
-        workload.block_ids,
-        shape=(prefill, decode, len(cluster.uplinks)),
-        block_tokens=cluster.block_tokens,
-        rules=rules,
-        sample_slots=slots,
-    )
+    ps, ds = es.idle_nodes(prefill, decode)
+    counters = es.counter_slots()
+    cells_p, cells_d = ((prefill, 8, 16, 4), (decode, 32, 32, 4)) if recording.cells else ((0, 1, 1, 4), (0, 1, 1, 4))
+    true = law_arrays(laws, cluster)
+    pre = prefill_part(cluster, true, workload.block_ids, noise, seed, np.zeros(cells_p))
+    dec = decode_part(cluster, true, noise, seed, np.zeros(cells_d))
     view, scratch = _decision_arrays(pool)
     recorder = _recorder(recording, prefill, decode)
     run(
-        memory,
+        pre,
+        dec,
+        link_part(cluster, laws, true, pool, noise, seed, workload.requests),
+        routers,
         recorder,
         view,
         scratch,
-        rules,
         policy_arrays(policy),
-        law_arrays(laws, cluster),
-        law_arrays(believed, cluster),
+        true if decision_laws is None else law_arrays(decision_laws, cluster),
         pool,
+        ps,
+        ds,
+        rs,
+        q,
+        counters,
     )
     recorded = Recorded(
         polls_prefill=recorder.poll_p,
@@ -131,31 +139,10 @@ def replay_recorded(
         decision_scores=recorder.decision_scores,
         decision_terms=recorder.decision_terms,
         decision_age_s=recorder.decision_age,
-        prefill_cells=recorder.cell_p,
-        decode_cells=recorder.cell_d,
+        prefill_cells=pre.cells,
+        decode_cells=dec.cells,
     )
-    return _result(memory), recorded
-
-
-def _rules(cluster: Cluster, laws: Estimators, noise: Noise | None, seed: int) -> es.Rules:
-    none = np.zeros(0)
-    return es.Rules(
-        prefill_max=cluster.discipline.prefill_max_seqs,
-        decode_max=cluster.discipline.decode_max_seqs,
-        reservations=cluster.discipline.reservations_per_boundary,
-        release_on_activation=int(cluster.discipline.release == "activation"),
-        routers=cluster.routers.count,
-        period=cluster.routers.period_ns,
-        lease=cluster.routers.lease_ns,
-        alpha_ns=np.array([int(np.floor(laws.transfer.alpha_s[kind] * 1e9 + 0.5)) for kind in PATHS], np.int64),
-        egress=np.array([node.port_gbps for node in cluster.prefill]) / 8,
-        ingress=np.array([node.port_gbps for node in cluster.decode]) / 8,
-        uplink=np.array([u.gbps for u in cluster.uplinks], np.float64) / 8,
-        noise_p=none if noise is None else noise.prefill,
-        noise_d=none if noise is None else noise.decode,
-        noise_x=none if noise is None else noise.transfer,
-        seed=np.uint64(seed),
-    )
+    return _result(q, routers.predicted, counters), recorded
 
 
 def _decision_arrays(pool: PoolArrays) -> tuple[ViewArrays, Scratch]:
@@ -180,7 +167,6 @@ def _decision_arrays(pool: PoolArrays) -> tuple[ViewArrays, Scratch]:
 
 def _recorder(recording: Recording, prefill: int, decode: int) -> es.Recorder:
     polls, rows = len(recording.poll_ns), len(recording.decision_requests)
-    cells_p, cells_d = ((prefill, 8, 16, 4), (decode, 32, 32, 4)) if recording.cells else ((0, 1, 1, 4), (0, 1, 1, 4))
     return es.Recorder(
         poll_time=recording.poll_ns,
         poll_p=np.zeros((polls, prefill, len(es.POLL_P)), np.int64),
@@ -188,14 +174,10 @@ def _recorder(recording: Recording, prefill: int, decode: int) -> es.Recorder:
         decision_scores=np.full((rows, prefill, decode), np.nan),
         decision_terms=np.full((rows, prefill, decode, len(TERMS)), np.nan),
         decision_age=np.full(rows, np.nan),
-        cell_d=np.zeros(cells_d),
-        cell_p=np.zeros(cells_p),
     )
 
 
-def _result(memory: es.Memory) -> Replay:
-    q, counters = memory.q, memory.counters
-
+def _result(q: Int64, predicted: Float64, counters: Int64) -> Replay:
     def small(column: int) -> Int32:
         return q[:, column].astype(np.int32)
 
@@ -216,8 +198,8 @@ def _result(memory: es.Memory) -> Replay:
         finished_ns=time(es.Q_FINISHED),
         cached_tokens=small(es.Q_CACHED_TOKENS),
         preemptions=small(es.Q_PREEMPTIONS),
-        predicted_ttft_s=memory.predicted[:, 0],
-        predicted_tpot_s=memory.predicted[:, 1],
+        predicted_ttft_s=predicted[:, 0],
+        predicted_tpot_s=predicted[:, 1],
         counters=Counters(
             prefill_steps=int(counters[es.PREFILL_STEPS]),
             decode_steps=int(counters[es.DECODE_STEPS]),

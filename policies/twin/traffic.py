@@ -1,7 +1,6 @@
 """Traffic of an emulated pool: sessions with shared prefixes, classes by prompt length, heavy-tailed outputs.
 
-Deterministic in its seed. Nothing here is fitted to a public trace; the ranges are those of `reference` workloads of
-long-context chat and document services.
+Deterministic in its seed. Nothing here is fitted to a public trace.
 """
 
 from __future__ import annotations
@@ -17,8 +16,11 @@ Int64 = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class App:
-    """One application. Prompt and output tokens are log-normal (median, sigma of the log); `prefix_blocks` are shared by all
-    its sessions; a session has 1 + geometric turns, each `think_s` (exponential mean) after the last one was sent."""
+    """One application. Prompt and output tokens are log-normal (median, sigma of the log).
+
+    `prefix_blocks` are shared by all its sessions; a session has a geometric number of turns, each `think_s`
+    (exponential mean) after the one before was sent.
+    """
 
     name: str
     share: float
@@ -35,7 +37,7 @@ class App:
 class TrafficSpec:
     """Requests arrive for `window_s` a day at `rate_per_s`, slowly rising and falling by `swing_frac`.
 
-    `prompt_max_tokens` bounds a session: it ends before its prompt would be longer. `output_max_tokens` is what clients ask for.
+    A session ends before its prompt would be longer than `prompt_max_tokens`. `output_max_tokens`: what clients allow.
     """
 
     apps: tuple[App, ...]

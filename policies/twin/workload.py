@@ -15,7 +15,7 @@ Int64 = npt.NDArray[np.int64]
 class Workload:
     """n requests. `arrival_ns` ascends, 0 = start of the replay.
 
-    `block_ids[block_offset[i]:block_offset[i + 1]]` are request i's prompt blocks as dense ids (equal id = equal prefix);
+    `block_ids[block_offset[i]:block_offset[i + 1]]` are request i's prompt blocks, dense ids (equal id = equal prefix);
     only full blocks are listed, at most prompt_tokens // block_tokens of them; none = no prefix is known.
     `forced_prefill`, `forced_decode`: node index from the log, or -1 = the policy decides.
     `scored`: 1 = counts in the outcome, 0 = warm-up.
