@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from pipelines.commands.dev import dev
 from pipelines.commands.ingest import ingest
 from pipelines.commands.nightly import nightly
 from pipelines.commands.policy import policy_app
@@ -28,6 +29,7 @@ app.add_typer(record_app)
 app.command()(command(sql))
 app.command()(command(nightly))
 app.add_typer(policy_app)
+app.command()(command(dev))
 
 
 def _print_version(asked: bool) -> None:

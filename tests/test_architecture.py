@@ -27,7 +27,7 @@ MAY_TOUCH_FILES = (
     "policies/store", "policies/signing", "policies/compiled.py", "policies/search_journal.py",
     "policies/search_replay.py", "pipelines/",
 )  # fmt: skip
-"""Readers, the lake and its files, the policy store and its keys, the kernel cache, what the search keeps and sends to its workers."""
+"""Readers, the lake, the policy store and its keys, the kernel cache, what the search keeps and sends its workers."""
 DISTRIBUTIONS = {"sklearn": "scikit-learn"}
 """Module -> distribution, where the names differ."""
 PICKLES = {"pickle", "cloudpickle", "joblib", "dill", "shelve", "marshal"}
