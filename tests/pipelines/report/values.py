@@ -1,0 +1,106 @@
+"""Evidence by hand: three arms whose cells are easy to read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from pipelines.night.policy import evidence_json
+from policies.evidence.arms import ArmRow
+from policies.evidence.bootstrap import Difference
+from policies.evidence.evidence import Evidence, Optimism
+from policies.evidence.gates import FORCED_PLACEMENT, VALIDATION, Gate, complete
+from policies.evidence.sweep import LoadCarried
+from policies.objective import Quantiles
+
+LEAD = Difference(0.012, 0.004, 0.021, 0.001, 0.999, 40)
+NONE = Difference(0.0, 0.0, 0.0, 1.0, 1.0, 40)
+
+ARM = ArmRow(
+    name="incumbent",
+    family="gated_utilisation",
+    same_rack="prefill_first",
+    roles=("incumbent",),
+    train_soft_frac=0.82,
+    train_goodput_frac=0.90,
+    goodput_frac=0.905,
+    goodput_frac_by_class={"long": 0.85, "short": 0.93},
+    test_goodput_frac=0.89,
+    load_carried=LoadCarried(0.9, 1.012, "exact", ((1.0, 0.905), (1.1, 0.81))),
+    ttft_ms=Quantiles(412.0, 900.0, 1310.4),
+    tpot_ms=Quantiles(21.04, 30.0, 38.16),
+    requests=30_000,
+    rejected=1_204,
+    failed=0,
+    preemptions=3,
+    reused_tokens=41_250_000,
+    transferred_bytes=8_125_000_000_000,
+    output_tokens_per_s=5_000.0,
+    against_incumbent=NONE,
+    against_default=replace(LEAD, value=-0.012, low=-0.021, high=-0.004),
+    p_holm=None,
+)
+
+
+def arms() -> tuple[ArmRow, ...]:
+    """Incumbent, default and a simple rule with a rack variant; the default is the winner."""
+    return (
+        ARM,
+        replace(
+            ARM,
+            name="default",
+            family="routecal",
+            same_rack="none",
+            roles=("winner", "default"),
+            goodput_frac=0.917,
+            load_carried=LoadCarried(0.9, 1.8, "at_least", ((1.0, 0.917), (1.8, 0.91))),
+            against_incumbent=LEAD,
+            against_default=NONE,
+            p_holm=0.002,
+        ),
+        replace(
+            ARM,
+            name="lmetric/decode_first",
+            family="lmetric",
+            same_rack="decode_first",
+            roles=(),
+            goodput_frac=0.871,
+            load_carried=None,
+            ttft_ms=Quantiles(None, None, None),
+            against_incumbent=replace(LEAD, value=-0.034, low=-0.05, high=-0.01),
+            against_default=replace(LEAD, value=-0.046, low=-0.06, high=-0.02),
+            p_holm=1.0,
+        ),
+    )
+
+
+def evidence(*, forced: str = "pass") -> dict[str, Any]:
+    """As a policy file carries it."""
+    gates = [
+        Gate(FORCED_PLACEMENT, forced, "worst of 2 classes: ttft_p99 of class long is off by +12.0%", 0.6, 1.0),  # type: ignore[arg-type]
+        Gate(VALIDATION, "pass", "goodput differs", 0.012, 0.0, (0.004, 0.021)),
+    ]
+    return evidence_json(
+        Evidence(
+            verdict="better" if forced == "pass" else "not trustworthy",
+            promotion_cap="shadow" if forced == "pass" else "none",
+            reasons=("On the validation days goodput is higher than the incumbent's.",),
+            gates=complete(gates, ("policy_replay",)),
+            winner="default",
+            incumbent="incumbent",
+            default="default",
+            difference_to_incumbent=LEAD,
+            difference_to_default=NONE,
+            test_difference_to_incumbent=LEAD,
+            optimism=Optimism(0.93, 0.917, 0.91, 0.03, 0.012, 0.02, 0.02, 0.01),
+            arms=arms(),
+            train_days=("2026-11-01", "2026-11-02"),
+            validation_days=("2026-11-03",),
+            test_days=("2026-11-04",),
+            block_s=30.0,
+            relaxation_s={"2026-11-03": 4.0},
+            alpha=0.025,
+            margin=0.005,
+            search={"trials": 8, "stopped": "budget", "frozen": {"SloRisk": "no target"}, "touched_bounds": []},
+        )
+    )
