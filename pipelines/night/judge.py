@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from features.lake import Lake
-from models.portable import Estimators
-from models.splits import SplitMode, Window
+from pipelines.night.contest import SEARCHED_FAMILY, Contest
 from pipelines.night.fit import Fitted, residual_noise
 from pipelines.night.inputs import Inputs
-from pipelines.night.reserve import safety_reserve
 from pipelines.night.workloads import window_traffic
 from pipelines.settings import Pool
 from policies.booked_output import booked_output, expected_output
@@ -22,59 +22,32 @@ from policies.candidates import DEFAULT, INCUMBENT, Candidates, find_candidates,
 from policies.evidence.evidence import Evidence, Plan, gather
 from policies.evidence.fidelity import ForcedReplay, forced_placement_gate
 from policies.evidence.gates import Gate
-from policies.policy import Policy, Weights, default_policy
-from policies.risk import risk_table
+from policies.policy import Policy
 from policies.search_cases import CaseScore
-from policies.search_families import choose_winner
-from policies.search_identify import frozen_knobs
+from policies.search_families import choose_winner, variants
 from policies.search_replay import ReplayFactory, save_workloads
-from policies.search_space import Space, space_around
 from policies.search_workers import Task, WorkerPool
 from policies.twin.replay import replay
 from policies.twin.workload import Workload
 
 Progress: TypeAlias = Callable[[str, int, int], None]
 """(stage, done, of how many; 0 = unknown)."""
-SEARCHED_FAMILY = "routecal"
-PARTS = ("train", "validation", "test")
-
-
-@dataclass(frozen=True, slots=True)
-class Contest:
-    """What meets what. `space.default` is the default policy; `incumbent` what is in force for the night's day.
-
-    `days`: part of the split -> names of its workloads. `frozen` knobs and the reserve stand in the evidence.
-    """
-
-    space: Space
-    incumbent: Policy
-    reserve_blocks: float
-    days: Mapping[str, tuple[str, ...]]
+_KEPT_S = 86_400
+_FIXED_ARMS = 3
 
 
 class CountingPool(WorkerPool):
-    """A worker pool that tells how many replays are done."""
+    """A worker pool that tells of every replay that is done."""
 
-    def __init__(self, factory: ReplayFactory, workers: int, tell: Callable[[int], None]) -> None:
+    def __init__(self, factory: ReplayFactory, workers: int, tell: Callable[[], None]) -> None:
         super().__init__(factory, workers)
         self._tell = tell
-        self._done = 0
 
     def scores(self, tasks: Sequence[Task]) -> Iterator[CaseScore]:
         """The tasks' scores, in their order, as they come."""
         for score in super().scores(tasks):
-            self._done += 1
-            self._tell(self._done)
+            self._tell()
             yield score
-
-
-def window_names(inputs: Inputs) -> Mapping[str, tuple[tuple[str, Window], ...]]:
-    """Part of the split -> (name, window). A name is its day, with the part behind it where days are cut inside."""
-    inside = inputs.split.mode is SplitMode.INSIDE_DAYS
-    return {
-        part: tuple((f"{w.day}.{part}" if inside else w.day.isoformat(), w) for w in getattr(inputs.split, part))
-        for part in PARTS
-    }
 
 
 def fidelity(lake: Lake, pool: Pool, inputs: Inputs, fitted: Fitted, incumbent: Policy) -> Gate:
@@ -98,32 +71,6 @@ def fidelity(lake: Lake, pool: Pool, inputs: Inputs, fitted: Fitted, incumbent: 
     return forced_placement_gate(days, names, pool.gates.fidelity)
 
 
-def contest(
-    lake: Lake, pool: Pool, inputs: Inputs, fitted: Fitted, workloads: Mapping[str, Workload], incumbent: Policy
-) -> Contest:
-    """The default policy of the pool, what the search may move around it, and the incumbent.
-
-    A class without a reserve in the settings gets the learned one. Without block hashes the prefix weight is 0: no
-    claim is made about prefixes.
-    """
-    reserve = safety_reserve(lake, pool, inputs, fitted.estimators.length)
-    family = SEARCHED_FAMILY if SEARCHED_FAMILY in pool.families else pool.families[0]
-    classes = [replace(c, reserve_blocks=c.reserve_blocks or reserve) for c in pool.classes]
-    default = default_policy(classes, risk=fitted.estimators.risk, family=family)
-    frozen = frozen_knobs(inputs.cluster, fitted.estimators, pool.goal, list(workloads.values()))
-    if not inputs.capability.reaches("hashes"):
-        default = _without_prefix(default)
-        frozen["PrefixBenefit"] = "the logs do not carry prompt blocks"
-    if family != SEARCHED_FAMILY:
-        space = space_around(default, frozen, fitted.estimators.length.levels)
-        reason = f"the router cannot run the family {SEARCHED_FAMILY}, which alone has weights"
-        space = replace(space, knobs=(), frozen=(*space.frozen, *((k.name, reason) for k in space.knobs)))
-    else:
-        space = space_around(default, frozen, fitted.estimators.length.levels)
-    names = {part: tuple(name for name, _ in held) for part, held in window_names(inputs).items()}
-    return Contest(space, _with_risk(incumbent, fitted.estimators), reserve, names)
-
-
 @contextmanager
 def replaying(
     pool: Pool,
@@ -131,10 +78,16 @@ def replaying(
     fitted: Fitted,
     workloads: Mapping[str, Workload],
     scratch: Path,
-    tell: Callable[[int], None],
+    tell: Callable[[], None],
 ) -> Iterator[WorkerPool]:
-    """Workers that replay the night's workloads by name, with the laws' residual noise. `scratch`: a folder."""
+    """Workers that replay the night's workloads by name, with the laws' residual noise. `tell`: after each replay.
+
+    `scratch`: folder for the workloads. What a killed night left there goes when it is a day old.
+    """
     scratch.mkdir(parents=True, exist_ok=True)
+    for left in scratch.iterdir():
+        if left.stat().st_mtime < time.time() - _KEPT_S:
+            shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         save_workloads(Path(folder), workloads)
         factory = ReplayFactory(
@@ -149,13 +102,15 @@ def replaying(
             yield workers
 
 
-def all_workloads(lake: Lake, pool: Pool, inputs: Inputs, fitted: Fitted) -> dict[str, Workload]:
-    """Every window of the split by name, as a policy will meet it."""
-    return {
-        name: window_traffic(lake, pool, inputs, window, fitted.estimators.length).workload
-        for held in window_names(inputs).values()
-        for name, window in held
-    }
+def search_replays(pool: Pool, inputs: Inputs, match: Contest) -> int:
+    """Replays that `find` makes at most."""
+    racks, levels = len(inputs.cluster.racks), match.space.levels
+    simple = sum(
+        len(grid) for family in _simple(pool) for grid in variants(family, match.space.default, racks, levels).values()
+    )
+    cases = train_cases(match.days["train"], pool.search.loads)
+    trials = pool.search.budget.trials if match.space.knobs else 1
+    return (trials + _FIXED_ARMS + simple) * len(cases)
 
 
 def find(
@@ -174,7 +129,7 @@ def find(
         match.space,
         train_cases(match.days["train"], pool.search.loads),
         incumbent=match.incumbent,
-        families=[f for f in pool.families if f != SEARCHED_FAMILY],
+        families=_simple(pool),
         racks=len(inputs.cluster.racks),
         seed=pool.search.seed,
         budget=pool.search.budget,
@@ -217,14 +172,5 @@ def judge(
     )
 
 
-def _without_prefix(policy: Policy) -> Policy:
-    def weights(old: Weights) -> Weights:
-        return (*old[:6], 0.0)
-
-    return replace(policy, classes=tuple(replace(c, weights=weights(c.weights)) for c in policy.classes))
-
-
-def _with_risk(policy: Policy, estimators: Estimators) -> Policy:
-    """The policy with tonight's risk tables: every arm is judged with the same estimators."""
-    risk = estimators.risk
-    return replace(policy, risk_ttft=risk_table(risk.ttft), risk_tpot=risk_table(risk.tpot))
+def _simple(pool: Pool) -> list[str]:
+    return [f for f in pool.families if f != SEARCHED_FAMILY]

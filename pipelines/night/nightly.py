@@ -14,6 +14,7 @@ from features.errors import ModelError
 from features.ingest import IngestReport
 from features.lake import Lake
 from models.splits import SplitMode
+from pipelines.night import contest as meeting
 from pipelines.night import judge as judging
 from pipelines.night import policy as making
 from pipelines.night.fit import Fitted, fit_night
@@ -72,23 +73,29 @@ class NightResult:
 
 @dataclass(slots=True)
 class _Run:
-    """A night under way: who is told, and how long stages took."""
+    """A night under way: who is told, where it is, and how long stages took."""
 
     progress: Progress | None
     timings_s: dict[str, float] = field(default_factory=dict)
+    _at: tuple[str, int, int] = ("", 0, 0)
 
     @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """Times a stage."""
-        self.tell(name, 0, 0)
+    def stage(self, name: str, total: int = 0) -> Iterator[None]:
+        """Times a stage of `total` steps, 0 = unknown."""
+        self._tell(name, 0, total)
         began = time.perf_counter()
         try:
             yield
         finally:
             self.timings_s[name] = self.timings_s.get(name, 0.0) + time.perf_counter() - began
 
-    def tell(self, stage: str, done: int, total: int) -> None:
-        """Tells where the night is."""
+    def step(self) -> None:
+        """One more step of the stage is done."""
+        stage, done, total = self._at
+        self._tell(stage, done + 1, total)
+
+    def _tell(self, stage: str, done: int, total: int) -> None:
+        self._at = (stage, done, total)
         if self.progress is not None:
             self.progress(stage, done, total)
 
@@ -105,8 +112,8 @@ def run_night(
     """Ingest, fit, replay, search, judge, publish: the night of `day`.
 
     `progress(stage, done, of how many)`: stages are ingest, inputs, fit, workloads, fidelity, search, evidence,
-    publish; 0 of 0 = it begins. `issued_at`: UTC, YYYY-MM-DDTHH:MM:SSZ, None = now. The stored file's
-    `content_hash` depends on the logs, the settings, the code and what was in force on the day, on nothing else.
+    publish; 0 done = it begins, of 0 = nobody knows. `issued_at`: UTC, YYYY-MM-DDTHH:MM:SSZ, None = now. The stored
+    file's `content_hash` depends on the logs, the settings, the code and what was in force on the day only.
 
     Raises SourceError, SettingsError or ModelError for input that no night can be made of.
     """
@@ -127,25 +134,21 @@ def run_night(
         return result.unjudged("One day of history gives estimators and diagnosis; a policy needs two.", fitted)
     incumbent = making.in_force(store, pool, day)
     with run.stage("workloads"):
-        workloads = judging.all_workloads(lake, pool, inputs, fitted)
-        match = judging.contest(lake, pool, inputs, fitted, workloads, incumbent.policy)
+        workloads = meeting.all_workloads(lake, pool, inputs, fitted)
+        match = meeting.contest(lake, pool, inputs, fitted, workloads, incumbent.policy)
     with run.stage("fidelity"):
         gate = judging.fidelity(lake, pool, inputs, fitted, match.incumbent)
     runs = settings.storage.runs
     context = making.draft(pool, inputs, fitted.estimators, match.space.default, incumbent).decision_hash or ""
     journal = runs / "search" / f"{pool.name}-{day.isoformat()}-{context.removeprefix('sha256:')[:16]}.jsonl"
-    counting = {"stage": "search"}
-    with judging.replaying(
-        pool, inputs, fitted, workloads, runs / "scratch", lambda done: run.tell(counting["stage"], done, 0)
-    ) as workers:
-        with run.stage("search"):
+    with judging.replaying(pool, inputs, fitted, workloads, runs / "scratch", run.step) as workers:
+        with run.stage("search", judging.search_replays(pool, inputs, match)):
             candidates = judging.find(workers, pool, inputs, match, context=context, journal=journal)
         file = making.draft(pool, inputs, fitted.estimators, candidates.policy, incumbent)
         decision = file.decision_hash or ""
         recorded = store.test_day(decision, day.isoformat())
         repeated = recorded is not None
         if recorded is None:
-            counting["stage"] = "evidence"
             with run.stage("evidence"):
                 found = judging.judge(workers, pool, inputs, match, candidates, [gate])
             recorded = store.record_test_day(decision, day.isoformat(), making.evidence_json(found))
