@@ -50,11 +50,11 @@ def arms_table(evidence: Mapping[str, Any]) -> Table:
     arms = arms_of(evidence)
     table = Table(
         box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        collapse_padding=True,
+        padding=0,
         show_edge=False,
         title=heading(evidence),
         caption=footnote(evidence),
+        caption_justify="left",
     )
     for at, column in enumerate(columns(arms)):
         table.add_column("\n".join(column.head), justify="right" if at else "left", no_wrap=True)

@@ -31,7 +31,7 @@ def test_the_best_stands_first_and_the_tested_one_is_marked() -> None:
 
 def test_cells_of_a_row() -> None:
     lines = rendered()
-    at = next(i for i, line in enumerate(lines) if line.startswith(" default"))
+    at = next(i for i, line in enumerate(lines) if line.startswith("default"))
     assert lines[at].split() == [
         "default", "*", "91.70", "≥", "1.80", "412", "21.0", "1,204", "3", "41.2", "8.12", "+1.20", "–",
     ]  # fmt: skip
