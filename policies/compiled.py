@@ -7,9 +7,11 @@ the files whose constants they compile in.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -32,18 +34,39 @@ def _cache_dir() -> Path:
     return Path(root) / digest.hexdigest()[:16]
 
 
-numba.config.CACHE_DIR = str(_cache_dir())
+CACHE = _cache_dir()
+numba.config.CACHE_DIR = str(CACHE)  # type: ignore[attr-defined]  # made at import, from the environment
+
+# numba's stubs do not know the wrapper options.
+_INNER: dict[str, Any] = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+_ENTRY: dict[str, Any] = {"error_model": "numpy", "no_cfunc_wrapper": True, "cache": True}
 
 
 def kernel(function: F) -> F:
-    """A kernel that only kernels call. It has no way in from Python and no cache of its own: its entry's cache holds it.
+    """A kernel that only kernels call: it has no way in from Python, and its entry's cache holds it.
 
     Both would cost more compile time than the kernel itself, since views and states are wide. No fast math: the order
     of operations is part of the result.
     """
-    return cast(F, numba.njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function))
+    return cast(F, numba.njit(**_INNER)(function))
 
 
 def entry_kernel(function: F) -> F:
     """A kernel that Python calls: compiled on first use, machine code kept on disk."""
-    return cast(F, numba.njit(cache=True, error_model="numpy", no_cfunc_wrapper=True)(function))
+    return cast(F, numba.njit(**_ENTRY)(function))
+
+
+@contextmanager
+def one_compiler(done: set[str], name: str) -> Iterator[None]:
+    """Around a call of an entry kernel: of processes that would all compile it, one does and the others then load it.
+
+    `done` names the entries that this process has called; for those nothing is locked.
+    """
+    if name in done:
+        yield
+        return
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    done.add(name)

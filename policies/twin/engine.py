@@ -79,7 +79,7 @@ def _place(
     push_back(ps, p, P_QUEUE_HEAD, P_QUEUE_TAIL, q, Q_PQ_NEXT, r)
     ps[p, P_QUEUED] += 1
     wake(ps, p, P_END, now)
-    router = r % rt.count
+    router = r % rt.replicas
     rt.booked[router, rs[router, R_N_BOOKED]] = r
     rs[router, R_N_BOOKED] += 1
 

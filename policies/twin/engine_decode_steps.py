@@ -34,11 +34,13 @@ from policies.twin.engine_state import (
 @kernel
 def waits(ds: Int64, d: int) -> bool:
     """D's next boundary may touch more than D itself, or needs every rule: it must not be run ahead of others."""
-    return ds[d, D_QUEUE_HEAD] >= 0 or ds[d, D_LAND_HEAD] >= 0 or ds[d, D_PREEMPTED_HEAD] >= 0 or ds[d, D_N_FRESH] > 0
+    if ds[d, D_QUEUE_HEAD] >= 0 or ds[d, D_LAND_HEAD] >= 0:
+        return True
+    return bool(ds[d, D_PREEMPTED_HEAD] >= 0 or ds[d, D_N_FRESH] > 0)
 
 
 @kernel
-def count_step(moments: Int64, d: int, n: int, ns: int) -> None:
+def count_step(moments: Int64, d: int, n: int, ns: np.int64) -> None:
     """Add a finished step of n sequences to D's moments."""
     moments[d, 0] += n
     moments[d, 1] += ns
@@ -72,12 +74,10 @@ def start_step(dec: Decode, ds: Int64, counters: Int64, d: int, extra: float, no
     finish = dec.heap[d, 0, 0]
     held = ds[d, D_RUNNING_BLOCKS]
     room = dec.blocks[d] - ds[d, D_INFLIGHT_BLOCKS]
-    start = now
+    start = np.int64(now)
     done = 0
     while True:
-        x = np.float64(tokens)
-        if x > dec.cap_tokens:
-            x = dec.cap_tokens
+        x = min(np.float64(tokens), dec.cap_tokens)
         seconds = (c0 + c1 * sequences + c2 * x + c3 * x * x) * factor * bucket
         if recorded:
             _cell(dec.cells, d, n, tokens, seconds)

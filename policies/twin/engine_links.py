@@ -51,7 +51,7 @@ def draw(seed: np.uint64, component: int, a: int, b: int) -> np.uint64:
 
 
 @kernel
-def duration_ns(seconds: float) -> int:
+def duration_ns(seconds: float) -> np.int64:
     """Whole nanoseconds of a duration, at least 1."""
     ns = np.int64(np.floor(seconds * 1e9 + 0.5))
     return ns if ns > 1 else np.int64(1)
@@ -85,12 +85,13 @@ def queue_release(ps: Int64, q: Int64, r: int, now: int) -> None:
 
 @kernel
 def _rate(x: Links, ps: Int64, ds: Int64, p: int, d: int) -> float:
-    rate = x.egress[p] / ps[p, P_SENDING]
+    rate: float = x.egress[p] / ps[p, P_SENDING]
     u = x.path_uplink[p, d]
     if u >= 0:
         rate = min(rate, x.uplink[u] / x.on_uplink[u])
     rate = min(rate, x.ingress[d] / ds[d, D_DRAINING])
-    return rate * x.efficiency[x.path_kind[p, d]]
+    rate *= x.efficiency[x.path_kind[p, d]]
+    return rate
 
 
 @kernel

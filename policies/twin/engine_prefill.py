@@ -59,7 +59,8 @@ def bucket_factor(edges: Int64, factors: Float64, value: float) -> float:
     k = 0
     while k < len(edges) and edges[k] <= value:
         k += 1
-    return factors[k]
+    factor: float = factors[k]
+    return factor
 
 
 @kernel

@@ -86,7 +86,7 @@ def take_sample(
 
 
 @kernel
-def _fill_samples(rt: Routers, view: ViewArrays, pool: PoolArrays, router: int, slot: int, age: float) -> None:
+def _fill_samples(rt: Routers, view: ViewArrays, pool: PoolArrays, router: int, slot: np.int64, age: float) -> None:
     """View columns from a sample; slot -1: nothing was ever sampled."""
     for p in range(len(view.prefill)):
         row = view.prefill[p]
@@ -114,7 +114,7 @@ def _fill_bookings(
     counters: Int64,
     block: int,
     router: int,
-    sampled: int,
+    sampled: np.int64,
     now: int,
 ) -> None:
     """Add the router's own decisions that the used sample cannot show; forget those that none will need."""
@@ -168,7 +168,7 @@ def decide(
     now: int,
 ) -> int:
     """Pair that request r's router chooses, p * D + d, or -1."""
-    router = r % rt.count
+    router = r % rt.replicas
     slot = np.int64(0)
     sampled = np.int64(now)
     if rt.period == 0:

@@ -230,7 +230,7 @@ class Routers(NamedTuple):
     kv_rates: Float64  # (R, D, 2): growth and release
     booked: Int32  # (R, ceil(n / R) + 1)
     predicted: Float64  # (n, 2): TTFT, TPOT
-    count: int
+    replicas: int
     period: int
     lease: int
     seed: np.uint64

@@ -144,7 +144,7 @@ def router_part(cluster: Cluster, q: Int64, seed: int) -> tuple[Int64, es.Router
         kv_rates=np.full((setup.count, decode, 2), np.nan),
         booked=np.zeros((setup.count, n // setup.count + 1), np.int32),
         predicted=np.full((n, 2), np.nan),
-        count=setup.count,
+        replicas=setup.count,
         period=setup.period_ns,
         lease=setup.lease_ns,
         seed=np.uint64(seed),

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from models.portable import Estimators
+from policies.compiled import one_compiler
 from policies.families.registry import policy_arrays
 from policies.kernel_types import TERMS, PoolArrays, Scratch, ViewArrays
 from policies.policy import Policy
@@ -29,6 +30,8 @@ from policies.view import DECODE_COLUMNS, PREFILL_COLUMNS
 
 Float64 = npt.NDArray[np.float64]
 Int64 = npt.NDArray[np.int64]
+
+_COMPILED: set[str] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,23 +119,24 @@ def replay_recorded(
     dec = decode_part(cluster, true, noise, seed, np.zeros(cells_d))
     view, scratch = _decision_arrays(pool)
     recorder = _recorder(recording, prefill, decode)
-    run(
-        pre,
-        dec,
-        link_part(cluster, laws, true, pool, noise, seed, workload.requests),
-        routers,
-        recorder,
-        view,
-        scratch,
-        policy_arrays(policy),
-        true if decision_laws is None else law_arrays(decision_laws, cluster),
-        pool,
-        ps,
-        ds,
-        rs,
-        q,
-        counters,
-    )
+    with one_compiler(_COMPILED, "run"):
+        run(
+            pre,
+            dec,
+            link_part(cluster, laws, true, pool, noise, seed, workload.requests),
+            routers,
+            recorder,
+            view,
+            scratch,
+            policy_arrays(policy),
+            true if decision_laws is None else law_arrays(decision_laws, cluster),
+            pool,
+            ps,
+            ds,
+            rs,
+            q,
+            counters,
+        )
     recorded = Recorded(
         polls_prefill=recorder.poll_p,
         polls_decode=recorder.poll_d,
