@@ -28,8 +28,8 @@ MAY_TOUCH_FILES = (
     "policies/search_replay.py", "pipelines/",
 )  # fmt: skip
 """Readers, the lake, the policy store and its keys, the kernel cache, what the search keeps and sends its workers."""
-DISTRIBUTIONS = {"sklearn": "scikit-learn"}
-"""Module -> distribution, where the names differ."""
+DISTRIBUTIONS = {"sklearn": "scikit-learn", "pydantic_core": "pydantic"}
+"""Module -> distribution that brings it, where the names differ."""
 PICKLES = {"pickle", "cloudpickle", "joblib", "dill", "shelve", "marshal"}
 CLOCKS = {("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"), ("date", "today"), ("time", "time"),
           ("time", "time_ns"), ("random", "random"), ("random", "seed"), ("uuid", "uuid4")}  # fmt: skip
