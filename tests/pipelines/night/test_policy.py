@@ -1,0 +1,144 @@
+"""The file of a night: what keeps `current` back, who is in force, what a digest covers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from features.errors import PolicyError
+from models.portable import Estimators, LengthTable, StepLaw, TransferLaw
+from pipelines.night.policy import in_force, kept_back, publish, settings_digest
+from pipelines.night.revision import code_revision
+from pipelines.settings import Keys, Pool
+from policies.policy import default_policy
+from policies.policy_file import Origin, build, with_proof
+from policies.policy_models import PolicyFile
+from policies.signing import generate_key
+from policies.store import PolicyStore
+from tests.pipelines.night.emulated import write_settings
+
+LAWS = Estimators(
+    length=LengthTable((0.5, 0.9), (), {"*": ((200.0, 360.0),)}, {"*": (1.0, 1.0)}),
+    prefill=StepLaw((0.01, 8e-5, 0.0, 0.0)),
+    decode=StepLaw((0.008, 3e-4, 0.0, 0.0)),
+    transfer=TransferLaw({"local": 0.001, "cross": 0.001}, {"local": 0.9, "cross": 0.9}),
+)
+NO_KEYS = Keys(None, ())
+AT = "2026-03-07T03:10:00Z"
+
+
+def pool_in(folder: Path) -> Pool:
+    return write_settings(folder).pool("small")
+
+
+def proof(verdict: str = "better", cap: str = "current", gates: Any = None) -> dict[str, Any]:
+    held = (
+        [{"name": "validation", "status": "pass"}, {"name": "drills", "status": "waived"}] if gates is None else gates
+    )
+    return {"verdict": verdict, "promotion_cap": cap, "reason": "r", "details": {"gates": held}}
+
+
+def made(pool: Pool, evidence: dict[str, Any] | None, day: date = date(2026, 3, 6)) -> PolicyFile:
+    origin = Origin(pool.name, day, "m", "e", 64, 327_680, 2048, "rev", "pairs")
+    return with_proof(build(default_policy(pool.classes), LAWS, origin), evidence=evidence, vectors=[])
+
+
+@pytest.mark.parametrize(
+    ("evidence", "why"),
+    [
+        (proof(), ()),
+        (None, ("The file has no evidence.",)),
+        (proof(verdict="not distinguishable"), ("The verdict is not distinguishable.",)),
+        (proof(cap="shadow"), ("Promotion ends at shadow.",)),
+        (proof(gates=[]), ("The evidence has no gates.",)),
+        (proof(gates=[{"name": "drills", "status": "not_run"}]), ("Gate drills is not_run.",)),
+        (proof(gates=[{"name": "validation", "status": "fail"}]), ("Gate validation is fail.",)),
+    ],
+)
+def test_gates_are_read_again_from_the_file(
+    tmp_path: Path, evidence: dict[str, Any] | None, why: tuple[str, ...]
+) -> None:
+    assert kept_back(made(pool_in(tmp_path), evidence)) == why
+
+
+def test_a_changed_file_is_kept_back(tmp_path: Path) -> None:
+    file = made(pool_in(tmp_path), proof()).model_copy(update={"family": "lmetric"})
+    assert kept_back(file) == ("The file's hash is not that of its content.",)
+
+
+def test_publishing_moves_current_once(tmp_path: Path) -> None:
+    pool = pool_in(tmp_path)
+    store = PolicyStore(tmp_path / "store", pool.name)
+    file = made(pool, proof())
+    first = publish(store, file, NO_KEYS, issued_at=AT)
+    assert first.move is not None
+    assert not first.signed
+    assert store.current() is not None
+    again = publish(store, file, NO_KEYS, issued_at=AT)
+    assert (again.move, again.kept_back) == (None, ("It is current already.",))
+    assert len(store.history()) == 1
+
+
+def test_a_frozen_store_keeps_a_candidate_and_stays(tmp_path: Path) -> None:
+    pool = pool_in(tmp_path)
+    store = PolicyStore(tmp_path / "store", pool.name)
+    store.freeze(at=AT, reason="incident")
+    found = publish(store, made(pool, proof()), NO_KEYS, issued_at=AT)
+    assert (found.move, found.kept_back) == (None, ("The store is frozen: incident.",))
+    assert found.path.exists()
+
+
+def test_a_night_that_is_not_trustworthy_writes_no_file(tmp_path: Path) -> None:
+    pool = pool_in(tmp_path)
+    store = PolicyStore(tmp_path / "store", pool.name)
+    with pytest.raises(PolicyError, match="not trustworthy"):
+        publish(store, made(pool, proof("not trustworthy", "none")), NO_KEYS, issued_at=AT)
+    assert store.versions() == []
+
+
+def test_a_key_that_is_named_must_be_there(tmp_path: Path) -> None:
+    pool = pool_in(tmp_path)
+    store = PolicyStore(tmp_path / "store", pool.name)
+    with pytest.raises(PolicyError, match="readable"):
+        publish(store, made(pool, proof()), Keys(tmp_path / "none.pem", ()), issued_at=AT)
+    (tmp_path / "key.pem").write_bytes(generate_key()[0])
+    assert publish(store, made(pool, proof()), Keys(tmp_path / "key.pem", ()), issued_at=AT).signed
+
+
+def test_the_incumbent_of_a_day_was_in_force_at_its_end(tmp_path: Path) -> None:
+    pool = pool_in(tmp_path)
+    store = PolicyStore(tmp_path / "store", pool.name)
+    file = made(pool, proof())
+    publish(store, file, NO_KEYS, issued_at=AT)
+    declared = in_force(store, pool, date(2026, 3, 6))
+    assert declared.policy == pool.incumbent
+    assert declared.reference == {"family": "lowest_utilisation", "policy_version": None, "content_hash": None}
+    later = in_force(store, pool, date(2026, 3, 7))
+    assert later.policy == default_policy(pool.classes)
+    assert later.reference["content_hash"] == file.content_hash
+    other = replace(pool, classes=pool.classes[:1])
+    assert in_force(store, other, date(2026, 3, 7)).policy == pool.incumbent
+
+
+def test_what_cannot_change_a_result_is_not_in_the_settings_digest(tmp_path: Path) -> None:
+    pool = pool_in(tmp_path)
+    moved = replace(pool, sources=(), search=replace(pool.search, workers=7))
+    assert settings_digest(moved) == settings_digest(pool)
+    assert settings_digest(replace(pool, warm_up_s=61.0)) != settings_digest(pool)
+
+
+def test_the_revision_is_of_the_sources_alone(tmp_path: Path) -> None:
+    for name in ("features/a.py", "policies/b.py", "pipelines/c.sql"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    before = code_revision(tmp_path)
+    (tmp_path / "features" / "__pycache__").mkdir()
+    (tmp_path / "features" / "__pycache__" / "a.pyc").write_bytes(b"x")
+    assert code_revision(tmp_path) == before
+    (tmp_path / "pipelines" / "c.sql").write_text("other")
+    assert code_revision(tmp_path) != before
+    assert code_revision().startswith("sha256:")
