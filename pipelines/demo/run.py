@@ -47,7 +47,9 @@ def emulate(
         traffic = trace_traffic(
             trace, slices=slices or world.file.days, speed_up=world.file.speed_up, seed=world.file.seed
         )
-    tell(f"serving {sum(len(t.arrival_s) for t in traffic):,} requests on {len(traffic)} days under {pool.incumbent.family}")
+    tell(
+        f"serving {sum(len(t.arrival_s) for t in traffic):,} requests on {len(traffic)} days under {pool.incumbent.family}"
+    )
     served = serve(world, pool, traffic)
     tell("writing request log, decision log and recorded polls")
     logs = write_logs(served, pool, workspace.logs)
