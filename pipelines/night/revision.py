@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from pathlib import Path
 
@@ -9,8 +10,12 @@ PACKAGES = ("features", "models", "policies", "pipelines")
 SUFFIXES = (".py", ".sql")
 
 
+@functools.cache
 def code_revision(root: Path | None = None) -> str:
-    """`sha256:` and 64 hex digits over names and contents of the four packages' sources below `root`."""
+    """`sha256:` and 64 hex digits over names and contents of the four packages' sources below `root`.
+
+    A process keeps its first answer: the code that it runs does not change with the files.
+    """
     root = root or Path(__file__).parents[2]
     digest = hashlib.sha256()
     for package in PACKAGES:

@@ -19,8 +19,8 @@ from policies.twin.replay import Recorded, Recording, replay_recorded
 from policies.twin.workload import Workload
 
 FIRST_DAY, DAYS, LAST_DAY = date(2026, 3, 2), 5, date(2026, 3, 6)
-START_S, WINDOW_S, RATE_PER_S = 36_000, 640, 2.5
-BLOCK = 64
+START_S, WINDOW_S, RATE_PER_S = 36_000, 640, 2.0
+BLOCK = 256
 SETTINGS = """
 schema_version = 1
 [storage]
@@ -31,7 +31,7 @@ runs = "runs"
 model = "m"
 history_days = 5
 warm_up_s = 60
-kv = {layers = 80, kv_heads = 8, head_dim = 128, block_tokens = 64}
+kv = {layers = 80, kv_heads = 8, head_dim = 128, block_tokens = 256}
 engine = {chunk_tokens = 2048}
 router = {period_ms = 1000, delay_ms = 50, families = ["routecal", "lowest_utilisation"]}
 incumbent = {family = "lowest_utilisation"}
@@ -40,7 +40,7 @@ search = {trials = 6, batch = 3, startup = 3, patience = 1, loads = [1.0], worke
 [[pools.small.nodes]]
 names = ["p0/dp0", "p1/dp0"]
 role = "prefill"
-blocks = 3000
+blocks = 750
 port_gbps = 100
 [[pools.small.nodes]]
 names = ["d0/dp0", "d1/dp0"]
@@ -50,7 +50,7 @@ port_gbps = 100
 ttft_target_ms = 1000
 tpot_target_ms = 30
 [pools.small.classes.long]
-ttft_target_ms = 2500
+ttft_target_ms = 3000
 tpot_target_ms = 30
 [[pools.small.sources]]
 paths = ["logs/requests-{day}.jsonl"]
@@ -61,11 +61,11 @@ format = "sglang-loads"
 [pools.small.gates]
 resamples = 400
 waive = ["policy_replay", "estimator_refits", "drills"]
-fidelity = {min_requests = 200}
+fidelity = {min_requests = 150}
 """
 TRUTH = Estimators(
     length=LengthTable((0.5,), (), {"*": ((150.0,),)}, {"*": (1.0,)}),
-    prefill=StepLaw((0.012, 6e-5, 1e-9, 5e-10), {"p1/dp0": 1.3}, (512, 1024), (0.97, 1.03, 0.98)),
+    prefill=StepLaw((0.012, 2.8e-4, 1e-9, 5e-10), {"p1/dp0": 1.3}, (512, 1024), (0.97, 1.03, 0.98)),
     decode=StepLaw((0.008, 3e-4, 2e-8, 0.0), {"d1/dp0": 1.3}, (8, 16), (0.98, 1.03, 0.99)),
     transfer=TransferLaw({"local": 0.002, "cross": 0.002}, {"local": 0.9, "cross": 0.9}),
 )
@@ -87,7 +87,7 @@ def write_logs(settings: Settings, folder: Path) -> None:
     noise = Noise(*(np.exp(rng.normal(0, 0.08, 4096)) for _ in range(3)))
     guess = np.full(workload.requests, 200, np.int32)
     replay, recorded = replay_recorded(
-        to_cluster(pool, blocks={"d0/dp0": 2500, "d1/dp0": 2500}),
+        to_cluster(pool, blocks={"d0/dp0": 625, "d1/dp0": 625}),
         TRUTH,
         pool.incumbent,
         workload,
@@ -117,7 +117,7 @@ def traffic() -> tuple[Workload, list[list[int]]]:
     blocks = prompt // BLOCK
     app = rng.integers(0, 3, n)
     hashes = [
-        [(2**63 + 1000 * int(app[i]) + j) if j < 8 else (2**40 + 1000 * i + j) for j in range(blocks[i])]
+        [(2**63 + 1000 * int(app[i]) + j) if j < 2 else (2**40 + 1000 * i + j) for j in range(blocks[i])]
         for i in range(n)
     ]
     _, ids = np.unique(np.array([h for row in hashes for h in row], np.uint64), return_inverse=True)
@@ -176,8 +176,9 @@ def load_frame(recorded: Recorded, poll_ns: np.ndarray) -> pl.DataFrame:
     for role, polls, names in (("prefill", recorded.polls_prefill, POLL_P), ("decode", recorded.polls_decode, POLL_D)):
         for k in range(polls.shape[1]):
             c = {name: polls[:, k, at] for at, name in enumerate(names)}
-            own = {"active_blocks": c["pinned"], "waiting_prompt_tokens": c["backlog_tokens"]}
-            if role == "decode":
+            if role == "prefill":
+                own = {"active_blocks": c["pinned"], "waiting_prompt_tokens": c["backlog_tokens"]}
+            else:
                 own = {
                     "active_blocks": c["running_blocks"],
                     "inflight_blocks": c["inflight_blocks"],
@@ -190,7 +191,7 @@ def load_frame(recorded: Recorded, poll_ns: np.ndarray) -> pl.DataFrame:
                 "node": f"{role[0]}{k}/dp0",
                 "role": role,
                 "block_tokens": BLOCK,
-                "usable_blocks": 3000 if role == "prefill" else 2500,
+                "usable_blocks": 750 if role == "prefill" else 625,
                 "running_requests": c["running"],
             }
             frames.append(pl.DataFrame(common | own))

@@ -67,7 +67,7 @@ def test_blocks_are_learned_from_the_last_sample(tmp_path: Path) -> None:
     lake.write("node_loads", last, "small", pl.DataFrame(rows), sources={})
     pool = write_settings(tmp_path).pool("small")
     found = select_inputs(lake, pool, last)
-    assert [n.blocks for n in found.cluster.decode] == [1000, 1000]
+    assert [n.blocks for n in found.cluster.decode] == [250, 250]
     assert "node_loads/2026-03-05" in found.digests
 
 

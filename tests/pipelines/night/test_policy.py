@@ -132,13 +132,15 @@ def test_what_cannot_change_a_result_is_not_in_the_settings_digest(tmp_path: Pat
 
 
 def test_the_revision_is_of_the_sources_alone(tmp_path: Path) -> None:
-    for name in ("features/a.py", "policies/b.py", "pipelines/c.sql"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(name)
-    before = code_revision(tmp_path)
-    (tmp_path / "features" / "__pycache__").mkdir()
-    (tmp_path / "features" / "__pycache__" / "a.pyc").write_bytes(b"x")
-    assert code_revision(tmp_path) == before
-    (tmp_path / "pipelines" / "c.sql").write_text("other")
-    assert code_revision(tmp_path) != before
+    def clone(name: str) -> Path:
+        for part in ("features/a.py", "policies/b.py", "pipelines/c.sql"):
+            (tmp_path / name / part).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name / part).write_text(part)
+        return tmp_path / name
+
+    first, second, third = clone("first"), clone("second"), clone("third")
+    (second / "features" / "__pycache__").mkdir()
+    (second / "features" / "__pycache__" / "a.pyc").write_bytes(b"x")
+    (third / "pipelines" / "c.sql").write_text("other")
+    assert code_revision(first) == code_revision(second) != code_revision(third)
     assert code_revision().startswith("sha256:")

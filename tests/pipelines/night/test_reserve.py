@@ -25,7 +25,7 @@ SECONDS = 400
 def reserve(
     folder: Path, grown: int, *, requests: list[dict[str, Any]] | None = None, pool: Pool | None = None
 ) -> float:
-    """Of four days on which the first D grows by `grown` blocks of 64 tokens every second."""
+    """Of four days on which the first D grows by `grown` blocks of 256 tokens every second."""
     lake = Lake(folder / "lake")
     for k in range(4):
         day = DAY_1 + timedelta(days=k)
@@ -40,7 +40,7 @@ def reserve(
         )
         loads = [
             {"observed_at_us": midnight(day) + at_s * S, "node": "d0/dp0", "role": "decode", "block_tokens": 1,
-             "usable_blocks": 10**7, "active_blocks": 64 * grown * at_s, "inflight_blocks": 0}
+             "usable_blocks": 10**7, "active_blocks": 256 * grown * at_s, "inflight_blocks": 0}
             for at_s in range(SECONDS)
         ]  # fmt: skip
         lake.write("node_loads", day, "small", pl.DataFrame(loads), sources={})
@@ -54,7 +54,7 @@ def test_unbooked_growth_is_reserved_over_period_and_delay(tmp_path: Path) -> No
 
 
 def test_booked_growth_is_not(tmp_path: Path) -> None:
-    # One prompt of 200 tokens a second: with 140 booked output tokens ceil(340 / 64) = 6 blocks a second.
+    # One prompt of 800 tokens a second: with 140 booked output tokens ceil(940 / 256) = 4 blocks a second.
     booked = [
         row(
             DAY_1 + timedelta(days=k),
@@ -65,7 +65,7 @@ def test_booked_growth_is_not(tmp_path: Path) -> None:
         for k in range(4)
         for at_s in range(SECONDS)
     ]
-    assert reserve(tmp_path, 6, requests=booked) == 0.0
+    assert reserve(tmp_path, 4, requests=booked) == 0.0
 
 
 def test_live_routers_need_none(tmp_path: Path) -> None:

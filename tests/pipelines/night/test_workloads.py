@@ -36,17 +36,17 @@ def row(day: date, at_s: float, name: str, **more: Any) -> dict[str, Any]:
         "pool": "small",
         "arrived_at_us": at,
         "slo_class": "short",
-        "prompt_tokens": 200,
+        "prompt_tokens": 800,
         "output_tokens": 101,
         "finish_reason": "stop",
         "prefill_node": "p1/dp0",
         "decode_node": "d0/dp0",
         "prefill_started_at_us": at + 100,
         "prefill_finished_at_us": at + 200,
-        "prefill_cached_tokens": 64,
+        "prefill_cached_tokens": 256,
         "first_token_at_us": at + S // 2,
         "finished_at_us": at + S // 2 + 2 * S,
-        "block_tokens": 64,
+        "block_tokens": 256,
         "block_hashes": [2**63 + 1, 2**63 + 2, 7],
     } | more
 
@@ -105,7 +105,7 @@ def test_what_did_not_end_well_is_load_demand_or_nothing(tmp_path: Path) -> None
     assert placed.workload.forced_decode.tolist() == [0, 0, 0, 0]
     np.testing.assert_allclose(placed.logged.ttft_s, [0.5, np.nan, np.nan, 0.5])
     np.testing.assert_allclose(placed.logged.tpot_s, [0.02, np.nan, np.nan, 0.0])
-    assert placed.logged.cached_tokens.tolist() == [64, 64, 64, 64]
+    assert placed.logged.cached_tokens.tolist() == [256, 256, 256, 256]
 
 
 def test_a_pair_that_the_pool_does_not_have_is_free(tmp_path: Path) -> None:

@@ -1,0 +1,149 @@
+"""A whole night on an emulated pool: from logs to a signed candidate, the same every time."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from features.errors import ModelError, SourceError
+from models.splits import SplitMode
+from pipelines.night.nightly import NightResult, run_night
+from pipelines.night.policy import kept_back
+from policies.conformance import check
+from policies.policy_file import content_hash, parse
+from policies.signing import generate_key, load_public, verify
+from policies.store import PolicyStore
+from tests.pipelines.night import emulated
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A project folder with logs, and what told its progress."""
+
+    folder: Path
+    told: list[tuple[str, int, int]]
+
+    def night(self, day: date = emulated.LAST_DAY, *, signed: bool = True) -> NightResult:
+        keys = '[keys]\nprivate_key = "key.pem"\n' if signed else ""
+        settings = emulated.write_settings(self.folder, more=keys)
+        pool = settings.pool("small")
+        return run_night(
+            settings, pool, day, progress=lambda *now: self.told.append(now), issued_at="2026-03-07T03:10:00Z"
+        )
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    folder = tmp_path_factory.mktemp("one")
+    emulated.write_logs(emulated.write_settings(folder), folder / "logs")
+    private, public = generate_key()
+    (folder / "key.pem").write_bytes(private)
+    (folder / "key.pub").write_bytes(public)
+    return Place(folder, [])
+
+
+@pytest.fixture(scope="module")
+def night(place: Place) -> NightResult:
+    return place.night()
+
+
+def test_a_night_ends_in_a_verdict_and_a_file_that_holds(place: Place, night: NightResult) -> None:
+    assert night.verdict in ("better", "not distinguishable", "worse"), night.reasons
+    assert night.path is not None
+    assert night.path.exists()
+    file = parse(night.path.read_bytes())
+    assert content_hash(file) == night.content_hash
+    assert verify(file, (load_public((place.folder / "key.pub").read_bytes()),)).state == "trusted"
+    assert check(file) == []
+    assert len(file.vectors) >= 40
+    assert file.inputs.capability_level == "router family"
+    assert set(file.inputs.digests) >= {"requests/2026-03-02", "node_loads/2026-03-06", "settings/small"}
+    assert file.incumbent is not None
+    assert (file.incumbent.family, file.incumbent.content_hash) == ("lowest_utilisation", None)
+
+
+def test_estimators_find_the_slow_nodes(night: NightResult) -> None:
+    assert night.fitted is not None
+    laws = night.fitted.estimators
+    assert laws.prefill.node_factor["p1/dp0"] / laws.prefill.node_factor["p0/dp0"] == pytest.approx(1.3, rel=0.05)
+    assert laws.decode.node_factor["d1/dp0"] / laws.decode.node_factor["d0/dp0"] == pytest.approx(1.3, rel=0.05)
+    assert night.fitted.notes == ()
+    assert laws.risk != type(laws.risk)()
+
+
+def test_the_twin_passes_its_fidelity_gate(night: NightResult) -> None:
+    gates = {gate["name"]: gate for gate in night.evidence["details"]["gates"]}
+    assert gates["forced_placement"]["status"] == "pass", gates["forced_placement"]
+    assert gates["drills"]["status"] == "waived"
+    arms = {arm["name"]: arm for arm in night.evidence["details"]["arms"]}
+    assert {"incumbent", "default", "searched", "lowest_utilisation"} <= set(arms)
+    # What the log served and what the twin makes of the incumbent's policy are the same traffic.
+    assert arms["incumbent"]["requests"] == pytest.approx(emulated.RATE_PER_S * emulated.WINDOW_S, rel=0.1)
+
+
+def test_progress_names_the_stages_in_order(place: Place, night: NightResult) -> None:
+    stages = list(dict.fromkeys(stage for stage, _, _ in place.told))
+    assert stages == ["ingest", "inputs", "fit", "workloads", "fidelity", "search", "evidence", "publish"]
+    searches = [(done, total) for stage, done, total in place.told if stage == "search"]
+    assert searches[-1][0] <= searches[-1][1]
+    assert set(night.timings_s) == set(stages)
+
+
+def test_a_second_lake_gives_the_same_content(place: Place, night: NightResult, tmp_path: Path) -> None:
+    shutil.copytree(place.folder / "logs", tmp_path / "logs")
+    again = Place(tmp_path, []).night(signed=False)
+    assert again.content_hash == night.content_hash
+    assert not again.signed
+    assert any("unsigned" in note for note in again.notes)
+
+
+def test_a_rerun_returns_the_record_and_opens_no_test_day(place: Place, night: NightResult) -> None:
+    again = place.night()
+    assert again.repeated
+    assert not night.repeated
+    assert again.content_hash == night.content_hash
+    assert again.test_openings == night.test_openings == 1
+    assert "evidence" not in again.timings_s
+    assert again.reasons == night.reasons
+    assert len(PolicyStore(place.folder / "store", "small").versions()) == 1
+
+
+def test_current_moves_only_if_the_file_allows_it(place: Place, night: NightResult) -> None:
+    store = PolicyStore(place.folder / "store", "small")
+    assert night.file is not None
+    allowed = kept_back(night.file) == ()
+    assert (night.move is not None) == allowed
+    assert (store.current() is not None) == allowed
+
+
+def test_one_day_gives_estimators_and_no_policy(place: Place, tmp_path: Path) -> None:
+    shutil.copytree(place.folder / "logs", tmp_path / "logs")
+    found = Place(tmp_path, []).night(emulated.FIRST_DAY)
+    assert found.inputs.split.mode is SplitMode.TRAIN_ONLY
+    assert (found.verdict, found.promotion_cap, found.file) == ("not trustworthy", "none", None)
+    assert found.fitted is not None
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_day_without_logs_is_an_error(place: Place) -> None:
+    with pytest.raises(SourceError, match="a log must exist"):
+        place.night(date(2026, 3, 9))
+
+
+def test_request_logs_alone_are_not_enough_for_a_policy(place: Place, tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    for path in (place.folder / "logs").glob("requests-*"):
+        shutil.copy(path, tmp_path / "logs")
+    text = emulated.SETTINGS.replace('names = ["d0/dp0", "d1/dp0"]', 'names = ["d0/dp0", "d1/dp0"]\nblocks = 2500')
+    at = text.index('[[pools.small.sources]]\npaths = ["logs/loads')
+    settings = emulated.write_settings(tmp_path, text=text[:at] + text[text.index("[pools.small.gates]") :])
+    found = run_night(settings, settings.pool("small"), emulated.LAST_DAY)
+    assert found.inputs.capability.level == "pairs"
+    assert found.verdict == "not trustworthy"
+    assert "decode_steps" in found.reasons[0]
+    with pytest.raises(ModelError, match="must have traffic"):
+        run_night(settings, replace(settings.pool("small"), sources=()), date(2026, 3, 20))
