@@ -1,4 +1,4 @@
-"""`routecal demo`: an emulated pool serves its days, its logs go in like anyone's, and the night of the last day runs."""
+"""The first half of `routecal demo`: an emulated pool serves its days and writes the logs of it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def emulate(
             trace, slices=slices or world.file.days, speed_up=world.file.speed_up, seed=world.file.seed
         )
     tell(
-        f"serving {sum(len(t.arrival_s) for t in traffic):,} requests on {len(traffic)} days under {pool.incumbent.family}"
+        f"serving {sum(len(t.arrival_s) for t in traffic):,} requests on {len(traffic)} days "
+        f"under {pool.incumbent.family}"
     )
     served = serve(world, pool, traffic)
     tell("writing request log, decision log and recorded polls")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,4 +60,4 @@ def _keys(folder: Path) -> None:
     private_pem, public_pem = generate_key()
     write_atomically(public, public_pem)
     write_atomically(private, private_pem)
-    os.chmod(private, 0o600)
+    private.chmod(0o600)

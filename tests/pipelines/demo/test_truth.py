@@ -1,6 +1,5 @@
-"""The emulated pool's truth: outside of what is fitted, and yet recovered from its logs on traffic that the fit never saw."""
+"""The emulated pool's truth: outside of what is fitted, yet recovered from its logs on traffic that was kept back."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,7 +67,7 @@ def logged_tables(served: Served, workspace: Workspace, folder: Path) -> tuple[T
 
 
 @pytest.fixture(scope="module")
-def emulation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulation]:
+def emulation(tmp_path_factory: pytest.TempPathFactory) -> Emulation:
     folder = tmp_path_factory.mktemp("emulation")
     workspace = prepare("demo", root=folder)
     pool = workspace.settings.pool(workspace.pool)
@@ -78,7 +77,7 @@ def emulation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulation]:
     kept_back = serve(world, pool, traffic[TRAIN_DAYS:])
     tables, reports = logged_tables(served, workspace, folder / "train")
     held_out, _ = logged_tables(kept_back, workspace, folder / "held-out")
-    yield Emulation(workspace, served, kept_back, reports, tables, held_out)
+    return Emulation(workspace, served, kept_back, reports, tables, held_out)
 
 
 @pytest.fixture(scope="module")
