@@ -10,6 +10,7 @@ import dagster as dg
 from features.lake import Lake
 from pipelines.io.parquet import LakeIOManager
 from pipelines.io.tracking import Tracking
+from pipelines.night.judge import Progress
 from pipelines.settings import SETTINGS_NAME, Pool, Settings, load_settings
 
 SETTINGS_VARIABLE = "ROUTECAL_SETTINGS"
@@ -33,6 +34,21 @@ class Project(dg.ConfigurableResource):  # type: ignore[type-arg]  # its paramet
         return Lake(self.settings().storage.lake)
 
 
+class Teller:
+    """Is told where a night is, as (stage, done, of how many); by default nobody listens.
+
+    A plain object: what listens lives in this process and is no configuration.
+    """
+
+    def __init__(self, progress: Progress | None = None) -> None:
+        self._progress = progress
+
+    def tell(self, stage: str, done: int, total: int) -> None:
+        """0 done = the stage begins, of 0 = nobody knows."""
+        if self._progress is not None:
+            self._progress(stage, done, total)
+
+
 def project_resources(settings_path: Path) -> dict[str, dg.ResourceDefinition | object]:
     """All resources of one settings file: for the code location, and for runs in process.
 
@@ -42,6 +58,7 @@ def project_resources(settings_path: Path) -> dict[str, dg.ResourceDefinition | 
     return {
         "project": Project(settings_path=str(settings_path)),
         "io_manager": LakeIOManager(lake=str(storage.lake), derived=str(storage.runs / "derived")),
+        "teller": Teller(),
         "tracking": Tracking(uri=storage.mlflow_uri, artifacts=str(storage.runs / "artifacts")),
     }
 

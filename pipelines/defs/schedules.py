@@ -12,7 +12,11 @@ from pipelines.settings import load_settings
 NIGHTLY = "nightly"
 
 nightly = dg.define_asset_job(
-    NIGHTLY, selection=dg.AssetSelection.all(), description="Every asset of one day and pool, logs to policy."
+    NIGHTLY,
+    selection=dg.AssetSelection.all(),
+    description="Every asset of one day and pool, logs to policy.",
+    # One process: kernels are loaded once, and the search starts its own workers.
+    executor_def=dg.in_process_executor,
 )
 
 

@@ -70,6 +70,10 @@ class LakeIOManager(dg.ConfigurableIOManager):
         values = [json.loads(path.read_text("utf-8")) for path in paths]
         return values[0] if len(values) == 1 else values
 
+    def read(self, name: str, day: date, pool: str) -> Any:  # noqa: ANN401  JSON
+        """The stored JSON value of one partition. Raises LakeError if it is missing."""
+        return json.loads(self._existing(name, day, pool).read_text("utf-8"))
+
     def _scan(self, table: str, pool: str, days: list[date]) -> pl.LazyFrame:
         return Lake(Path(self.lake)).scan(table, days, pool)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +22,7 @@ from models.portable_json import to_dict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from mlflow.entities import Run
 
 EXPERIMENT = "routecal"
 MODEL_KINDS: Mapping[str, Mapping[str, tuple[str, object]]] = {
@@ -73,6 +76,21 @@ class NightRun:
         mlflow.MlflowClient().set_terminated(child.info.run_id)
         return str(child.info.run_id)
 
+    def log_inputs(self, digests: Mapping[str, str], *, pool: str, root: str) -> None:
+        """The partitions that the night was made from: `<table>/<day>` -> `sha256:…`, below the lake's folder."""
+        import mlflow
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        found = []
+        for name, digest in digests.items():
+            table, day = name.split("/", maxsplit=1)
+            source = {"path": f"{root}/{table}/pool={pool}/day={day}/part.parquet", "sha256": digest}
+            # MLflow holds 36 characters of a digest; the whole one stands in the source.
+            short = digest.removeprefix("sha256:")[:32]
+            held = Dataset(name=name, digest=short, source_type="local", source=json.dumps(source))
+            found.append(DatasetInput(held, [InputTag("mlflow.data.context", "history")]))
+        mlflow.MlflowClient().log_inputs(self.run_id, found)
+
     def log_json(self, name: str, value: dict[str, Any]) -> None:
         """A JSON artifact of the night, `<name>.json`."""
         import mlflow
@@ -117,16 +135,40 @@ class Tracking(dg.ConfigurableResource):  # type: ignore[type-arg]  # its parame
 
     @contextmanager
     def night(self, day: date, pool: str, *, tags: Mapping[str, str] | None = None) -> Iterator[NightRun]:
-        """An open parent run. It ends FAILED if the block raises; a night that is repeated is a run of its own."""
+        """An open parent run, in place of the night's earlier one with its arms. It ends FAILED if the block raises."""
+        import mlflow
+
+        with self.connected():
+            experiment = self._experiment_id()
+            for earlier in self._runs(day, pool):
+                _delete_whole(earlier.info.run_id, experiment)
+            labels = {"routecal.day": day.isoformat(), "routecal.pool": pool, **(tags or {})}
+            with mlflow.start_run(experiment_id=experiment, run_name=f"{pool}/{day}", tags=labels) as run:
+                yield NightRun(run.info.run_id, experiment)
+
+    def find(self, day: date, pool: str, *, tags: Mapping[str, str] | None = None) -> str | None:
+        """The night's finished parent run that has these tags, None without one."""
+        with self.connected():
+            for run in self._runs(day, pool):
+                held = run.data.tags
+                if run.info.status == "FINISHED" and all(held.get(k) == v for k, v in (tags or {}).items()):
+                    return str(run.info.run_id)
+        return None
+
+    def tag(self, run_id: str, tags: Mapping[str, str]) -> None:
+        """Set tags of a run that has ended."""
+        with self.connected():
+            _log(run_id, {}, {}, tags)
+
+    @contextmanager
+    def connected(self) -> Iterator[None]:
+        """Point mlflow here for the block."""
         import mlflow
 
         before = mlflow.get_tracking_uri()
         self.connect()
         try:
-            experiment = self._experiment_id()
-            labels = {"routecal.day": day.isoformat(), "routecal.pool": pool, **(tags or {})}
-            with mlflow.start_run(experiment_id=experiment, run_name=f"{pool}/{day}", tags=labels) as run:
-                yield NightRun(run.info.run_id, experiment)
+            yield
         finally:
             mlflow.set_tracking_uri(before)
 
@@ -134,9 +176,19 @@ class Tracking(dg.ConfigurableResource):  # type: ignore[type-arg]  # its parame
         """Point mlflow here. The folder of a SQLite file is made."""
         import mlflow
 
+        # Progress bars and notes on every model are no news to a nightly log.
+        os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+        logging.getLogger("mlflow").setLevel(logging.WARNING)
         if self.uri.startswith("sqlite:///"):
             Path(self.uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
         mlflow.set_tracking_uri(self.uri)
+
+    def _runs(self, day: date, pool: str) -> list[Run]:
+        """Parent runs of a night, the newest first."""
+        import mlflow
+
+        wanted = f"tags.`routecal.day` = '{day.isoformat()}' and tags.`routecal.pool` = '{pool}'"
+        return list(mlflow.MlflowClient().search_runs([self._experiment_id()], filter_string=wanted))
 
     def _experiment_id(self) -> str:
         """The experiment's id; made on first use, its artifacts in our folder unless a server keeps them."""
@@ -147,6 +199,16 @@ class Tracking(dg.ConfigurableResource):  # type: ignore[type-arg]  # its parame
             return str(found.experiment_id)
         local = Path(self.artifacts).resolve().as_uri() if self.uri.startswith("sqlite:") else None
         return str(mlflow.create_experiment(self.experiment, artifact_location=local))
+
+
+def _delete_whole(run_id: str, experiment_id: str) -> None:
+    """Delete a parent run and its children. MLflow keeps deleted runs aside until `mlflow gc`."""
+    import mlflow
+
+    client = mlflow.MlflowClient()
+    for child in client.search_runs([experiment_id], filter_string=f"tags.`mlflow.parentRunId` = '{run_id}'"):
+        client.delete_run(child.info.run_id)
+    client.delete_run(run_id)
 
 
 def _log(run_id: str, params: Mapping[str, Any], metrics: Mapping[str, float | None], tags: Mapping[str, str]) -> None:

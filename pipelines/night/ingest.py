@@ -15,6 +15,14 @@ from pipelines.settings import Pool, Source
 DAY_MARK = "{day}"
 
 
+def ingest_night(lake: Lake, pool: Pool, day: date, *, base: Path) -> tuple[IngestReport, ...]:
+    """History that is missing, then the day itself; one report a source that was read. Errors as `ingest_day`."""
+    return (
+        *ingest_history(lake, pool, pool.history(day)[:-1], base=base),
+        *ingest_day(lake, pool, day, base=base),
+    )
+
+
 def ingest_day(lake: Lake, pool: Pool, day: date, *, base: Path) -> tuple[IngestReport, ...]:
     """Ingest every source of the pool for one day, in the order of the settings; relative paths start at `base`.
 

@@ -6,23 +6,23 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
 from typing import Any
 
-from features.errors import ModelError
 from features.ingest import IngestReport
 from features.lake import Lake
-from models.splits import SplitMode
 from pipelines.night import contest as meeting
 from pipelines.night import judge as judging
 from pipelines.night import policy as making
-from pipelines.night.fit import Fitted, fit_night
-from pipelines.night.ingest import ingest_day, ingest_history
+from pipelines.night import stages
+from pipelines.night.fit import Fitted
+from pipelines.night.ingest import ingest_night
 from pipelines.night.inputs import Inputs, select_inputs
 from pipelines.night.judge import Progress
 from pipelines.settings import Pool, Settings
 from policies.candidates import Candidates
+from policies.evidence.evidence import Evidence
 from policies.policy_models import PolicyFile
 from policies.store import Move, PolicyStore
 
@@ -119,46 +119,39 @@ def run_night(
     """
     run = _Run(progress)
     lake, store = Lake(settings.storage.lake), PolicyStore(settings.storage.store, pool.name)
+    runs = settings.storage.runs
     with run.stage("ingest"):
-        history = ingest_history(lake, pool, pool.history(day)[:-1], base=settings.base)
-        ingested = (*history, *ingest_day(lake, pool, day, base=settings.base))
+        ingested = ingest_night(lake, pool, day, base=settings.base)
     with run.stage("inputs"):
         inputs = select_inputs(lake, pool, day)
     result = _Result(run, pool, inputs, ingested)
-    try:
-        with run.stage("fit"):
-            fitted = fit_night(lake, pool, inputs)
-    except ModelError as error:
-        return result.unjudged(f"The logs do not let every estimator be fitted: {error}.")
-    if inputs.split.mode is SplitMode.TRAIN_ONLY:
-        return result.unjudged("One day of history gives estimators and diagnosis; a policy needs two.", fitted)
+    with run.stage("fit"):
+        fitted, reason = stages.fitted_or_reason(lake, pool, inputs)
+    if fitted is None or reason:
+        return result.judged(fitted, None, stages.unjudged(reason), None)
     incumbent = making.in_force(store, pool, day)
     with run.stage("workloads"):
         workloads = meeting.all_workloads(lake, pool, inputs, fitted)
         match = meeting.contest(lake, pool, inputs, fitted, workloads, incumbent.policy)
     with run.stage("fidelity"):
         gate = judging.fidelity(lake, pool, inputs, fitted, match.incumbent)
-    runs = settings.storage.runs
-    context = making.draft(pool, inputs, fitted.estimators, match.space.default, incumbent).decision_hash or ""
-    journal = runs / "search" / f"{pool.name}-{day.isoformat()}-{context.removeprefix('sha256:')[:16]}.jsonl"
     with judging.replaying(pool, inputs, fitted, workloads, runs / "scratch", run.step) as workers:
         with run.stage("search", judging.search_replays(pool, inputs, match)):
-            candidates = judging.find(workers, pool, inputs, match, context=context, journal=journal)
+            candidates = stages.search_candidates(workers, pool, inputs, fitted, match, incumbent, runs=runs)
         file = making.draft(pool, inputs, fitted.estimators, candidates.policy, incumbent)
-        decision = file.decision_hash or ""
-        recorded = store.test_day(decision, day.isoformat())
-        repeated = recorded is not None
-        if recorded is None:
+
+        def judge() -> Evidence:
             with run.stage("evidence"):
-                found = judging.judge(workers, pool, inputs, match, candidates, [gate])
-            recorded = store.record_test_day(decision, day.isoformat(), making.evidence_json(found))
+                return judging.judge(workers, pool, inputs, match, candidates, [gate])
+
+        judged = stages.judged_once(store, file, day, judge)
     with run.stage("publish"):
         published = None
-        if recorded["verdict"] != making.NOT_TRUSTWORTHY:
-            whole = making.proven(pool, file, candidates.policy, fitted.estimators, recorded)
-            at = issued_at or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        if judged.evidence["verdict"] != making.NOT_TRUSTWORTHY:
+            whole = making.proven(pool, file, candidates.policy, fitted.estimators, judged.evidence)
+            at = issued_at or making.now()
             published = making.publish(store, whole, settings.keys, issued_at=at, mlflow_run=mlflow_run)
-    return result.judged(fitted, candidates, recorded, published, repeated, store.test_openings(day.isoformat()))
+    return result.judged(fitted, candidates, judged, published)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,28 +163,14 @@ class _Result:
     inputs: Inputs
     ingested: tuple[IngestReport, ...]
 
-    def unjudged(self, reason: str, fitted: Fitted | None = None) -> NightResult:
-        """A night without a policy."""
-        evidence = {"verdict": making.NOT_TRUSTWORTHY, "promotion_cap": "none", "reason": reason, "details": {}}
-        return self.judged(fitted, None, evidence, None, False, 0)
-
     def judged(
         self,
         fitted: Fitted | None,
         candidates: Candidates | None,
-        evidence: Mapping[str, Any],
+        judged: stages.Judged,
         published: making.Published | None,
-        repeated: bool,
-        test_openings: int,
     ) -> NightResult:
-        """A night whose policy met its evidence."""
-        notes = list(fitted.notes) if fitted else []
-        if published is not None and not published.signed:
-            notes.append("The file is unsigned: the settings name no private key.")
-        if published is not None and published.move is None:
-            notes += [f"`current` did not move. {reason}" for reason in published.kept_back]
-        if repeated:
-            notes.append("The test day was opened for this decision before; its record stands.")
+        """A night with its outcome."""
         return NightResult(
             pool=self.pool.name,
             day=self.inputs.day,
@@ -199,14 +178,14 @@ class _Result:
             inputs=self.inputs,
             fitted=fitted,
             candidates=candidates,
-            evidence=evidence,
-            reasons=tuple(evidence["details"].get("reasons", [evidence["reason"]])),
+            evidence=judged.evidence,
+            reasons=stages.reasons_of(judged.evidence),
             file=published.file if published else None,
             path=published.path if published else None,
             signed=published is not None and published.signed,
-            repeated=repeated,
-            test_openings=test_openings,
+            repeated=judged.repeated,
+            test_openings=judged.openings,
             move=published.move if published else None,
-            notes=tuple(notes),
+            notes=stages.notes_of(fitted, judged, published),
             timings_s=dict(self.run.timings_s),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,13 @@ from pipelines.night.inputs import Inputs
 from pipelines.night.revision import code_revision
 from pipelines.settings import Keys, Pool
 from policies.canonical import sha256
-from policies.conformance import vectors
+from policies.conformance import check, vectors
 from policies.conformance_cases import Geometry
 from policies.evidence.evidence import Evidence, to_json
 from policies.policy import Policy
 from policies.policy_file import Origin, build, content_hash, parse, policy_of, with_proof
 from policies.policy_models import PolicyFile
-from policies.signing import load_private, sign
+from policies.signing import Verification, load_private, load_public, sign, verify
 from policies.store import Move, PolicyStore
 
 NS_PER_S = 1_000_000_000
@@ -128,8 +128,16 @@ def publish(
 ) -> Published:
     """Sign a proven file if there is a key, keep it, and make it current if its own gates allow that.
 
-    Content that is kept already stays as it is. Raises PolicyError for a file that is not trustworthy, or a key that
-    cannot be read.
+    Errors as `keep`.
+    """
+    path = keep(store, file, keys, issued_at=issued_at, mlflow_run=mlflow_run)
+    return move(store, path, keys, issued_at=issued_at)
+
+
+def keep(store: PolicyStore, file: PolicyFile, keys: Keys, *, issued_at: str, mlflow_run: str | None = None) -> Path:
+    """Sign a proven file if there is a key, and keep it as a candidate. Content that is kept already stays as it is.
+
+    Raises PolicyError for a file that is not trustworthy, or a key that cannot be read.
     """
     if file.evidence is None or file.evidence.verdict == NOT_TRUSTWORTHY:
         raise PolicyError("a file that is not trustworthy must not be kept", value=file.policy_version)
@@ -137,9 +145,13 @@ def publish(
         key = load_private(_read(keys.private_key), place=str(keys.private_key))
         openings = store.test_openings(file.day)
         file = sign(file, key, issued_at=issued_at, mlflow_run=mlflow_run, test_openings=openings)
-    path = store.add(file)
-    kept = parse(path.read_bytes(), place=str(path))
-    reasons = [*kept_back(kept)]
+    return store.add(file)
+
+
+def move(store: PolicyStore, path: Path, keys: Keys, *, issued_at: str) -> Published:
+    """Make a kept file current if what stands in it allows that; it is read and checked anew."""
+    kept = parse(_read(path), place=str(path))
+    reasons = [*kept_back(kept), *refused(kept, keys)]
     current = store.current()
     if current is not None and content_hash(current) == content_hash(kept):
         reasons.append("It is current already.")
@@ -151,8 +163,32 @@ def publish(
     # A policy of day D is in force from D's end on, also where the night runs on a clock behind its logs.
     starts = f"{(date.fromisoformat(kept.day) + timedelta(days=1)).isoformat()}T00:00:00Z"
     last = max((m.at for m in store.history()), default="")
-    move = store.promote(kept, at=max(issued_at, starts, last), reason="its gates hold and the verdict is better")
-    return Published(kept, path, move, ())
+    moved = store.promote(kept, at=max(issued_at, starts, last), reason="its gates hold and the verdict is better")
+    return Published(kept, path, moved, ())
+
+
+def signatures(file: PolicyFile, keys: Keys) -> Verification:
+    """The file's signatures against the trusted keys of the settings and the key that they sign with."""
+    trusted = [load_public(_read(path), place=str(path)) for path in keys.trusted_keys]
+    if keys.private_key is not None:
+        trusted.append(load_private(_read(keys.private_key), place=str(keys.private_key)).public_key())
+    return verify(file, tuple(trusted))
+
+
+def refused(file: PolicyFile, keys: Keys) -> tuple[str, ...]:
+    """Why a file must not be believed: signatures or conformance vectors do not hold; none = it may.
+
+    Where the settings name a key, a trusted one must have signed.
+    """
+    found = []
+    checked = signatures(file, keys)
+    accepted = {"trusted"} if keys.private_key or keys.trusted_keys else {"trusted", "untrusted", "unsigned"}
+    if checked.state not in accepted:
+        found.append(f"Its signature does not hold: {checked.reason}.")
+    failed = {failure.vector for failure in check(file)}
+    if failed:
+        found.append(f"{len(failed)} of {len(file.vectors)} conformance vectors fail, such as {min(failed)}.")
+    return tuple(found)
 
 
 def kept_back(file: PolicyFile) -> tuple[str, ...]:
@@ -176,8 +212,13 @@ def kept_back(file: PolicyFile) -> tuple[str, ...]:
     return tuple(found)
 
 
+def now() -> str:
+    """The time of issue, UTC, YYYY-MM-DDTHH:MM:SSZ."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise PolicyError("a signing key must be readable", value=error.strerror, place=str(path)) from error
+        raise PolicyError("a file must be readable", value=error.strerror, place=str(path)) from error

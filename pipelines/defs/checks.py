@@ -1,0 +1,157 @@
+"""Checks of the assets. They read what is stored for the partition, so each can be run again by itself.
+
+A blocking check that fails with an error ends the run before anything downstream. A gate that failed does not block:
+such a night keeps no file, moves nothing and must still be reported.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from features.errors import PolicyError
+from pipelines.defs.night import UNJUDGED, Night, night
+from pipelines.defs.resources import Project
+from pipelines.io.parquet import LakeIOManager
+from pipelines.night.policy import signatures
+from policies.conformance import check as conformance
+from policies.evidence.gates import GATES
+from policies.policy_file import content_hash, parse
+from policies.policy_models import PolicyFile
+
+ERROR, WARN = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
+MIN_REQUESTS = 500
+MEDIAN_APE_LIMIT, P90_APE_LIMIT, COVERAGE_SLACK = 0.05, 0.15, 0.03
+
+
+@dg.asset_check(
+    asset="ingest_report", blocking=True, description="read = accepted + quarantined + skipped + duplicates"
+)
+def accounting_identity(
+    context: dg.AssetCheckExecutionContext, project: Project, io_manager: dg.ResourceParam[LakeIOManager]
+) -> dg.AssetCheckResult:
+    """Every row that was read is accounted for, source by source."""
+    reports = _stored("ingest_report", context, project, io_manager)
+    parts = ("accepted", "quarantined", "skipped", "duplicates")
+    wrong = [r for r in reports if r["read"] != sum(r[part] for part in parts)]
+    totals = {part: sum(r[part] for r in reports) for part in ("read", *parts)}
+    return dg.AssetCheckResult(passed=not wrong, metadata={**totals, "wrong": [r["format"] for r in wrong]})
+
+
+@dg.asset_check(
+    asset="requests", blocking=True, description=f"at least {MIN_REQUESTS} requests; none at all is an error"
+)
+def enough_requests(context: dg.AssetCheckExecutionContext, project: Project) -> dg.AssetCheckResult:
+    """A verdict on a handful of requests says little."""
+    tonight = night(context, project)
+    there = tonight.day in tonight.lake.days("requests", tonight.pool.name)
+    rows = tonight.lake.read("requests", tonight.day, tonight.pool.name).height if there else 0
+    return dg.AssetCheckResult(
+        passed=rows >= MIN_REQUESTS, severity=WARN if rows else ERROR, metadata={"rows": rows, "wanted": MIN_REQUESTS}
+    )
+
+
+@dg.asset_check(asset="estimators", description="errors of step and transfer times and coverage of lengths are small")
+def estimator_errors(
+    context: dg.AssetCheckExecutionContext, project: Project, io_manager: dg.ResourceParam[LakeIOManager]
+) -> dg.AssetCheckResult:
+    """Step times: median |error| <= 5 %, P90 <= 15 %; a quantile covers its level ± 3 points beyond chance."""
+    fitted = _stored("estimators", context, project, io_manager)
+    if "estimators" not in fitted:
+        return dg.AssetCheckResult(passed=False, severity=WARN, description=fitted[UNJUDGED])
+    found = list(_large_errors(fitted))
+    return dg.AssetCheckResult(passed=not found, severity=WARN, description="; ".join(found) or "all within their bars")
+
+
+@dg.multi_asset_check(
+    name="gates",
+    specs=[dg.AssetCheckSpec(f"gate_{name}", asset="evidence", description=f"gate {name}") for name in GATES],
+)
+def gates(
+    context: dg.AssetCheckExecutionContext, project: Project, io_manager: dg.ResourceParam[LakeIOManager]
+) -> Iterable[dg.AssetCheckResult]:
+    """Each gate as it stands in the evidence: passed, failed, not run, or waived."""
+    value = _stored("evidence", context, project, io_manager)["evidence"]
+    held = {gate["name"]: gate for gate in value["details"].get("gates", ())}
+    for name in GATES:
+        gate = held.get(name, {"status": "not_run", "detail": value["reason"]})
+        yield dg.AssetCheckResult(
+            asset_key="evidence",
+            check_name=f"gate_{name}",
+            passed=gate["status"] in ("pass", "waived"),
+            severity=ERROR if gate["status"] == "fail" else WARN,
+            description=f"{gate['status']}: {gate['detail']}",
+            metadata={"status": gate["status"]},
+        )
+
+
+@dg.multi_asset_check(
+    name="policy_holds",
+    specs=[
+        dg.AssetCheckSpec("content_hash", asset="policy", blocking=True, description="the hash is that of the content"),
+        dg.AssetCheckSpec("signature", asset="policy", blocking=True, description="a trusted key signed the content"),
+        dg.AssetCheckSpec(
+            "conformance_vectors", asset="policy", blocking=True, description="every vector is decided as it says"
+        ),
+    ],
+)
+def policy_holds(
+    context: dg.AssetCheckExecutionContext, project: Project, io_manager: dg.ResourceParam[LakeIOManager]
+) -> Iterable[dg.AssetCheckResult]:
+    """The stored file, read anew. A night without a file has nothing to hold."""
+    path = _stored("policy", context, project, io_manager)["path"]
+    names = ("content_hash", "signature", "conformance_vectors")
+    if path is None:
+        yield from (_result(name, passed=True, text="no file was kept") for name in names)
+        return
+    try:
+        file = parse(Path(path).read_bytes(), place=path)
+    except (OSError, PolicyError) as error:
+        yield from (_result(name, passed=False, text=str(error)) for name in names)
+        return
+    yield from check_file(file, night(context, project))
+
+
+def check_file(file: PolicyFile, tonight: Night) -> Sequence[dg.AssetCheckResult]:
+    """The three checks of one file."""
+    found = content_hash(file)
+    signed = signatures(file, tonight.settings.keys)
+    keys = bool(tonight.settings.keys.private_key or tonight.settings.keys.trusted_keys)
+    failed = sorted({failure.vector for failure in conformance(file)})
+    # Without any key nobody can vouch for the file: that is said, and does not stop a pool that chose it.
+    severity = ERROR if keys or signed.state == "tampered" else WARN
+    return (
+        _result("content_hash", passed=found == file.content_hash, text=f"the content's is {found}"),
+        _result("signature", passed=signed.state == "trusted", text=signed.reason, severity=severity),
+        _result(
+            "conformance_vectors",
+            passed=not failed,
+            text=f"{len(file.vectors)} vectors, {len(failed)} failed {', '.join(failed[:5])}".rstrip(),
+        ),
+    )
+
+
+def _result(name: str, *, passed: bool, text: str, severity: dg.AssetCheckSeverity = ERROR) -> dg.AssetCheckResult:
+    return dg.AssetCheckResult(asset_key="policy", check_name=name, passed=passed, severity=severity, description=text)
+
+
+def _large_errors(fitted: dict[str, Any]) -> Iterable[str]:
+    for law in ("prefill", "decode", "transfer"):
+        errors = fitted["report"][law]["error"]
+        for name, error in errors.items() if law == "transfer" else [("", errors)]:
+            if error["median_ape_frac"] > MEDIAN_APE_LIMIT or error["p90_ape_frac"] > P90_APE_LIMIT:
+                label = f"{law} {name}".strip()
+                yield f"{label}: median {error['median_ape_frac']:.1%}, P90 {error['p90_ape_frac']:.1%}"
+    for score in fitted["holdout"]["length"] or fitted["report"]["length"]["scores"]:
+        cover, level = score["coverage"], score["level"]
+        if cover["high_frac"] < level - COVERAGE_SLACK or cover["low_frac"] > level + COVERAGE_SLACK:
+            yield f"lengths of {score['slo_class']} at {level:g}: {cover['covered_frac']:.3f} covered"
+
+
+def _stored(name: str, context: Any, project: Project, io_manager: LakeIOManager) -> Any:  # noqa: ANN401
+    """What is stored for the partition of the run."""
+    tonight = night(context, project)
+    day: date = tonight.day
+    return io_manager.read(name, day, tonight.pool.name)

@@ -1,0 +1,91 @@
+"""What every asset of a night starts from: its settings, its folders, and who is told how far it is.
+
+A night that cannot judge a policy (too little history, logs that carry too little) still runs to its end: what would
+have been stored is then {"unjudged": reason}, and the report says it.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any
+
+import dagster as dg
+
+from features.lake import Lake
+from pipelines.defs.partitions import HasPartition, night_of
+from pipelines.defs.resources import Project, Teller
+from pipelines.night.inputs import Inputs
+from pipelines.night.stored import restored
+from pipelines.settings import Pool, Settings
+from policies.store import PolicyStore
+
+UNJUDGED = "unjudged"
+OWNERS = ["team:routing"]
+TOLD_EVERY_S = 5.0
+
+Stored = dict[str, Any]
+"""Plain JSON values, as the IO manager keeps them."""
+Metadata = dict[str, Any]
+"""What an interface shows of an asset: any value that Dagster takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Night:
+    """One day of one pool."""
+
+    day: date
+    pool: Pool
+    settings: Settings
+
+    @property
+    def lake(self) -> Lake:
+        """The lake of the settings."""
+        return Lake(self.settings.storage.lake)
+
+    @property
+    def store(self) -> PolicyStore:
+        """The pool's policies."""
+        return PolicyStore(self.settings.storage.store, self.pool.name)
+
+
+def night(context: HasPartition, project: Project) -> Night:
+    """The night of the partition that runs."""
+    day, pool = night_of(context)
+    settings = project.settings()
+    return Night(day, settings.pool(pool), settings)
+
+
+def inputs_of(value: Stored) -> Inputs:
+    """The stored asset `night_inputs`."""
+    return restored(Inputs, value)
+
+
+@dataclass(slots=True)
+class Stage:
+    """Where a stage is: to whoever listens every time, to the run's log every few seconds."""
+
+    name: str
+    teller: Teller
+    log: dg.DagsterLogManager
+    total: int = 0
+    _done: int = 0
+    _told_at: float = field(default_factory=time.monotonic)
+
+    def step(self) -> None:
+        """One more replay is done."""
+        self._done += 1
+        self.teller.tell(self.name, self._done, self.total)
+        if time.monotonic() - self._told_at >= TOLD_EVERY_S:
+            self._told_at = time.monotonic()
+            self.log.info("%s: %d of at most %s replays", self.name, self._done, self.total or "?")
+
+
+@contextmanager
+def stage(name: str, context: dg.AssetExecutionContext, teller: Teller, total: int = 0) -> Iterator[Stage]:
+    """Tells that a stage begins, and in the log how long it took."""
+    teller.tell(name, 0, total)
+    began = time.perf_counter()
+    yield Stage(name, teller, context.log, total)
+    context.log.info("%s: %.1f s", name, time.perf_counter() - began)

@@ -1,0 +1,178 @@
+"""Candidates on train days, the evidence on days held out, and the night in MLflow."""
+
+from typing import Any
+
+import dagster as dg
+
+from pipelines.defs.models import image
+from pipelines.defs.night import OWNERS, UNJUDGED, Metadata, Night, Stored, inputs_of, night, stage
+from pipelines.defs.partitions import NIGHTS
+from pipelines.defs.resources import Project, Teller
+from pipelines.io.tracking import Tracking
+from pipelines.night import contest as meeting
+from pipelines.night import judge as judging
+from pipelines.night import stages
+from pipelines.night.fit import Fitted
+from pipelines.night.inputs import Inputs
+from pipelines.night.policy import InForce, draft
+from pipelines.night.stored import plain, restored, restored_fitted
+from policies.candidates import Candidates
+from policies.evidence.evidence import Evidence
+from policies.evidence.gates import Gate
+
+
+@dg.asset(
+    partitions_def=NIGHTS,
+    group_name="judge",
+    kinds={"numba", "optuna", "json"},
+    owners=OWNERS,
+    description="One row an arm: incumbent, default policy, simple families with their variants, and what was "
+    "searched, each with its scores on the train windows; and every trial of the search.",
+)
+def candidates(
+    context: dg.AssetExecutionContext,
+    project: Project,
+    teller: dg.ResourceParam[Teller],
+    night_inputs: dict[str, Any],
+    estimators: dict[str, Any],
+    contest: dict[str, Any],
+) -> dg.Output[Stored]:
+    """The search goes on from its journal on disk if an earlier run was ended."""
+    if UNJUDGED in contest:
+        return dg.Output(contest)
+    tonight, inputs, fitted = night(context, project), inputs_of(night_inputs), restored_fitted(estimators)
+    match, incumbent = restored(meeting.Contest, contest["contest"]), restored(InForce, contest["incumbent"])
+    runs = tonight.settings.storage.runs
+    workloads = meeting.all_workloads(tonight.lake, tonight.pool, inputs, fitted)
+    total = judging.search_replays(tonight.pool, inputs, match)
+    with (
+        stage("search", context, teller, total) as told,
+        judging.replaying(tonight.pool, inputs, fitted, workloads, runs / "scratch", told.step) as workers,
+    ):
+        found = stages.search_candidates(workers, tonight.pool, inputs, fitted, match, incumbent, runs=runs)
+    rows = [
+        dg.TableRecord({"arm": a.name, "family": a.policy.family, "same_rack": a.policy.same_rack, "train": a.value})
+        for a in found.arms
+    ]
+    return dg.Output(
+        plain(Candidates, found),
+        metadata={
+            "dagster/row_count": len(found.arms),
+            "winner": found.winner,
+            "arms": dg.MetadataValue.table(rows),
+            "search": dg.MetadataValue.json(dict(found.summary)),
+        },
+    )
+
+
+@dg.asset(
+    partitions_def=NIGHTS,
+    group_name="judge",
+    kinds={"numba", "json"},
+    owners=OWNERS,
+    description="One row a night: gates, verdict and the table of arms on validation and test days. The test day is "
+    "opened once a decision; after that its record stands.",
+)
+def evidence(
+    context: dg.AssetExecutionContext,
+    project: Project,
+    teller: dg.ResourceParam[Teller],
+    night_inputs: dict[str, Any],
+    estimators: dict[str, Any],
+    contest: dict[str, Any],
+    candidates: dict[str, Any],
+    fidelity: dict[str, Any],
+) -> dg.Output[Stored]:
+    """The winner against the incumbent."""
+    tonight = night(context, project)
+    if UNJUDGED in candidates:
+        judged = stages.unjudged(candidates[UNJUDGED])
+    else:
+        inputs, fitted = inputs_of(night_inputs), restored_fitted(estimators)
+        match, incumbent = restored(meeting.Contest, contest["contest"]), restored(InForce, contest["incumbent"])
+        found = restored(Candidates, candidates)
+        file = draft(tonight.pool, inputs, fitted.estimators, found.policy, incumbent)
+
+        def judge() -> Evidence:
+            return _judge(tonight, inputs, fitted, match, found, restored(Gate, fidelity), context, teller)
+
+        judged = stages.judged_once(tonight.store, file, tonight.day, judge)
+    return dg.Output(plain(stages.Judged, judged), metadata=evidence_metadata(judged))
+
+
+def _judge(
+    tonight: Night,
+    inputs: Inputs,
+    fitted: Fitted,
+    match: meeting.Contest,
+    found: Candidates,
+    gate: Gate,
+    context: dg.AssetExecutionContext,
+    teller: Teller,
+) -> Evidence:
+    workloads = meeting.all_workloads(tonight.lake, tonight.pool, inputs, fitted)
+    scratch = tonight.settings.storage.runs / "scratch"
+    with (
+        stage("evidence", context, teller) as told,
+        judging.replaying(tonight.pool, inputs, fitted, workloads, scratch, told.step) as workers,
+    ):
+        return judging.judge(workers, tonight.pool, inputs, match, found, [gate])
+
+
+@dg.asset(
+    partitions_def=NIGHTS,
+    group_name="judge",
+    kinds={"mlflow"},
+    owners=OWNERS,
+    description="One row a night: its parent run in MLflow, with a child run an arm, the estimators as models, digests "
+    "of the inputs, and figures. A night that is repeated with the same outcome keeps its run, else replaces it.",
+)
+def tracked_night(
+    context: dg.AssetExecutionContext,
+    project: Project,
+    tracking: Tracking,
+    night_inputs: dict[str, Any],
+    estimators: dict[str, Any],
+    candidates: dict[str, Any],
+    evidence: dict[str, Any],
+) -> dg.Output[Stored]:
+    """The id of the run goes into the signed statement of the policy file."""
+    from pipelines.report.tracking import track_night
+
+    tonight = night(context, project)
+    run_id = track_night(
+        tracking,
+        tonight.day,
+        tonight.pool.name,
+        inputs=night_inputs,
+        fitted=estimators if "estimators" in estimators else None,
+        candidates=None if UNJUDGED in candidates else candidates,
+        evidence=evidence["evidence"],
+        lake=tonight.settings.storage.lake,
+    )
+    return dg.Output({"run_id": run_id}, metadata={"mlflow_run": run_id, "mlflow": tracking.uri})
+
+
+def evidence_metadata(judged: stages.Judged) -> Metadata:
+    """Verdict, table, gates and figures."""
+    from pipelines.report.figures import figures_of, png_base64
+    from pipelines.report.page import gates_table
+    from pipelines.report.table import arms_markdown
+
+    shown: Metadata = {
+        "verdict": judged.evidence["verdict"],
+        "promotion_cap": judged.evidence["promotion_cap"],
+        "reasons": list(stages.reasons_of(judged.evidence)),
+        "repeated": judged.repeated,
+        "test_openings": judged.openings,
+    }
+    gates = gates_table(judged.evidence)
+    if gates:
+        names = ("gate", "status", "value / limit", "detail")
+        shown["gates"] = dg.MetadataValue.table([dg.TableRecord(dict(zip(names, row, strict=True))) for row in gates])
+    if judged.evidence["details"].get("arms"):
+        shown["dagster/row_count"] = len(judged.evidence["details"]["arms"])
+        shown["arms"] = dg.MetadataValue.md(arms_markdown(judged.evidence))
+    for name, figure in figures_of(None, judged.evidence).items():
+        shown[name.replace("_", " ")] = image(png_base64(figure))
+    return shown

@@ -1,0 +1,57 @@
+"""Stages of a night as plain JSON values, so that one stage can go on from what another one stored.
+
+Numbers survive exactly. Estimators are kept in their portable form, all else by field.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from features.errors import LakeError
+from models.fit import FitReport, HoldoutReport
+from models.portable_json import from_dict, to_dict
+from pipelines.night.fit import Fitted
+
+T = TypeVar("T")
+
+
+def plain(kind: type[T], value: T) -> Any:  # noqa: ANN401  JSON
+    """A dataclass and all that it holds as plain values."""
+    return TypeAdapter(kind).dump_python(value, mode="json", warnings="error")
+
+
+def restored(kind: type[T], value: object) -> T:
+    """What `plain` made, as it was. Raises LakeError for a value of another form, as an older version may have left."""
+    try:
+        return TypeAdapter(kind).validate_python(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise LakeError(
+            f"a stored {kind.__name__} must be whole: {first['msg']}",
+            place=".".join(str(part) for part in first["loc"]),
+            hint="materialize the asset that it comes from again",
+        ) from error
+
+
+def plain_fitted(fitted: Fitted) -> dict[str, Any]:
+    """{estimators (portable form), report, holdout, rows, notes}."""
+    return {
+        "estimators": to_dict(fitted.estimators),
+        "report": plain(FitReport, fitted.report),
+        "holdout": plain(HoldoutReport, fitted.holdout),
+        "rows": dict(fitted.rows),
+        "notes": list(fitted.notes),
+    }
+
+
+def restored_fitted(value: dict[str, Any]) -> Fitted:
+    """What `plain_fitted` made, as it was."""
+    return Fitted(
+        estimators=from_dict(value["estimators"]),
+        report=restored(FitReport, value["report"]),
+        holdout=restored(HoldoutReport, value["holdout"]),
+        rows=value["rows"],
+        notes=tuple(value["notes"]),
+    )
