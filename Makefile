@@ -43,9 +43,10 @@ demo: install ## the whole loop on a built-in emulated pool: logs in, signed pol
 	@$(BIN)/routecal demo $(ARGS)
 
 dev: install ## serve the Dagster and MLflow UIs on the demo's data; Ctrl-C ends both
-	@$(BIN)/routecal dev $(ARGS)
+	@$(BIN)/routecal dev $(if $(ARGS),$(ARGS),$(addprefix --settings ,$(wildcard data/runs/demo/routecal.toml)))
 
 test: install ## the tests, under ten minutes
+	@$(BIN)/python -m policies.twin.warm
 	$(PYTEST) -n $(JOBS) --dist loadfile -m "not slow" $(ARGS)
 
 test-slow: install ## the tests that take longer

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from pipelines.commands.demo import demo, emulate
 from pipelines.commands.dev import dev
 from pipelines.commands.ingest import ingest
 from pipelines.commands.nightly import nightly
@@ -29,6 +30,8 @@ app.add_typer(record_app)
 app.command()(command(sql))
 app.command()(command(nightly))
 app.add_typer(policy_app)
+app.command()(command(demo))
+app.command()(command(emulate))
 app.command()(command(dev))
 
 

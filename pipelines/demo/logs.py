@@ -61,7 +61,7 @@ def request_frame(served: Served, pool: Pool) -> pl.DataFrame:
         t[d].hashes[t[d].hash_offset[i] : t[d].hash_offset[i + 1]] for d, i in zip(served.day, served.row, strict=True)
     ]
 
-    def time(ns: np.ndarray) -> pl.Series:  # type: ignore[type-arg]
+    def time(ns: np.ndarray) -> pl.Series:
         known = ns != NOT_YET
         return pl.Series(served.start_us + ns // 1000).zip_with(
             pl.Series(known), pl.Series([None] * len(ns), dtype=pl.Int64)

@@ -50,7 +50,7 @@ def _read(path: Path) -> pl.DataFrame:
     )
 
 
-def _slice(at_s: np.ndarray, frame: pl.DataFrame) -> DayTraffic:  # type: ignore[type-arg]
+def _slice(at_s: np.ndarray, frame: pl.DataFrame) -> DayTraffic:
     prompt = frame["prompt_tokens"].to_numpy().astype(np.int64)
     full = np.minimum(prompt // frame["block_tokens"].to_numpy(), frame["block_hashes"].list.len().to_numpy())
     kept = frame.with_columns(pl.Series("full", full)).select(pl.col("block_hashes").list.head(pl.col("full")))
