@@ -38,7 +38,7 @@ def length_reliability(fitted: Mapping[str, Any]) -> Figure:
 
 
 def step_residuals(fitted: Mapping[str, Any]) -> Figure:
-    """Signed error of step times by load: one dot a cell of node × size × context, bars to its 90th percentile."""
+    """Signed error of step times by load: one dot a cell of node × size × context, its median."""
     figure, axes = _figure(2)
     for axis, law, size in zip(axes, ("prefill", "decode"), ("new tokens of a step", "running sequences"), strict=True):
         held_out = fitted["holdout"][law]
@@ -62,9 +62,12 @@ def outcome_by_family(evidence: Mapping[str, Any]) -> Figure:
     arms = arms_of(evidence)[::-1]
     figure, (left, right) = _figure(2, height=1.2 + 0.34 * len(arms))
     labels = [arm_title(arm) for arm in arms]
-    left.barh(labels, [100 * arm["goodput_frac"] for arm in arms], color=[_colour(arm) for arm in arms], height=0.6)
-    lowest = min(100 * arm["goodput_frac"] for arm in arms)
-    left.set(title="Goodput, validation days", xlabel="%", xlim=(max(0.0, lowest - 10), 100))
+    for at, arm in enumerate(arms):
+        left.plot([100 * arm["goodput_frac"]], [at], "o", color=_colour(arm), markersize=6)
+    left.set_yticks(range(len(arms)), labels)
+    left.set_ylim(-0.6, len(arms) - 0.4)
+    left.grid(axis="x", color="#e6ebef")
+    left.set(title="Goodput, validation days", xlabel="%")
     left.tick_params(axis="y", labelsize=7)
     right.axvline(0, color=FAINT, linewidth=1)
     for at, arm in enumerate(arms):

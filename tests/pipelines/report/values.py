@@ -104,3 +104,32 @@ def evidence(*, forced: str = "pass") -> dict[str, Any]:
             search={"trials": 8, "stopped": "budget", "frozen": {"SloRisk": "no target"}, "touched_bounds": []},
         )
     )
+
+
+def fitted() -> dict[str, Any]:
+    """Errors as `pipelines.night.stored.plain_fitted` keeps them, as far as figures and metrics use them."""
+
+    def score(name: str, level: float, covered: float) -> dict[str, Any]:
+        cover = {"count": 900, "covered_frac": covered, "low_frac": covered - 0.02, "high_frac": covered + 0.02}
+        return {"slo_class": name, "level": level, "rows": 900, "coverage": cover}
+
+    def cell(node: str, size: int, off: float) -> dict[str, Any]:
+        return {"node": node, "size_from": size, "context_from": 0, "steps": 200, "error": ape(off)}
+
+    def ape(off: float) -> dict[str, Any]:
+        return {"count": 9, "median_ape_frac": abs(off), "p90_ape_frac": 2 * abs(off), "signed_median_frac": off}
+
+    cells = [cell("p0/dp0", 512, 0.01), cell("p0/dp0", 1024, -0.02)]
+    law = {"error": ape(0.03), "cells": cells}
+    scores = [score(name, level, level + 0.01) for name in ("*", "long") for level in (0.5, 0.9)]
+    return {
+        "report": {
+            "length": {"scores": []},
+            "prefill": law,
+            "decode": law,
+            "transfer": {"error": {"local": ape(0.02)}},
+        },
+        "holdout": {"length": scores, "prefill": cells, "decode": []},
+        "rows": {"lengths": 3759, "prefill_steps": 3674},
+        "notes": [],
+    }
