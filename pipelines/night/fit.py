@@ -57,7 +57,11 @@ def fit_night(lake: Lake, pool: Pool, inputs: Inputs) -> Fitted:
     holdout = HoldoutReport((), (), ())
     if inputs.split.validation:
         holdout = score_estimators(estimators, train_tables(lake, pool, inputs.cluster, inputs.split.validation))
-    notes: list[str] = []
+    notes = [
+        f"The log has too few {path} transfers: that path stands at the other one's numbers."
+        for path in report.transfer.borrowed
+        if len(inputs.cluster.racks) > 1
+    ]
     try:
         traffic = window_traffic(lake, pool, inputs, inputs.split.train[-1], estimators.length)
         risk = replay_risk(pool, inputs.cluster, estimators, traffic.workload)

@@ -129,6 +129,18 @@ def test_one_day_gives_estimators_and_no_policy(place: Place, tmp_path: Path) ->
     assert not (tmp_path / "store").exists()
 
 
+def test_two_days_are_cut_inside_and_too_short_to_believe(place: Place, tmp_path: Path) -> None:
+    shutil.copytree(place.folder / "logs", tmp_path / "logs")
+    found = Place(tmp_path, []).night(date(2026, 3, 3))
+    assert found.inputs.split.mode is SplitMode.INSIDE_DAYS
+    assert (found.verdict, found.promotion_cap, found.file) == ("not trustworthy", "none", None)
+    assert any("20 are needed" in reason for reason in found.reasons)
+    assert found.evidence["details"]["test_days"] == ["2026-03-02.test", "2026-03-03.test"]
+    # The look at the test windows is on record all the same.
+    assert found.test_openings == 1
+    assert PolicyStore(tmp_path / "store", "small").versions() == []
+
+
 def test_a_day_without_logs_is_an_error(place: Place) -> None:
     with pytest.raises(SourceError, match="a log must exist"):
         place.night(date(2026, 3, 9))
