@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import dagster as dg
+from dagster._core.errors import DagsterAssetCheckFailedError
 
+from features.errors import PolicyError
 from features.ingest import IngestReport
 from pipelines.defs import checks, ingest, models, policies, publish, twin
 from pipelines.defs.night import UNJUDGED, inputs_of
@@ -31,6 +33,8 @@ TIMED = (
     "ingest", "night_inputs", "estimators", "contest", "fidelity", "candidates", "evidence", "tracked_night", "policy",
     "published", "night_report",
 )  # fmt: skip
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+"""`progress` and what is raised tell people; the recorded run has every event."""
 STORAGE_FOLDER = ".dagster"
 """As dagster.yaml names it."""
 
@@ -53,13 +57,20 @@ def run_nightly_assets(
     job = nightly_definitions(resources | {"teller": Teller(progress)}).resolve_job_def(nightly.name)
     with _instance(dagster_home) as instance:
         register_pools(instance, [pool])
-        done = job.execute_in_process(
-            instance=instance,
-            partition_key=night_key(day, pool),
-            tags={"routecal/pool": pool, "routecal/day": day.isoformat()},
-            # `progress` tells people; the run's own log has every event.
-            run_config={"loggers": {"console": {"config": {"log_level": "ERROR"}}}},
-        )
+        try:
+            done = job.execute_in_process(
+                instance=instance,
+                partition_key=night_key(day, pool),
+                tags={"routecal/pool": pool, "routecal/day": day.isoformat()},
+                run_config=QUIET,
+            )
+        except DagsterAssetCheckFailedError as error:
+            raise PolicyError(
+                "what guards a publication must hold",
+                value=str(error).splitlines()[-1],
+                place=f"{pool}/{day}",
+                hint="`current` stays where it is; the run's asset checks say more",
+            ) from error
         timings_s = _timings(done)
     return night_result(resources["io_manager"], pool, day, timings_s)  # type: ignore[arg-type]  # it is one
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Mapping
 from datetime import date
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +17,9 @@ from pipelines.console import emit, say
 
 if TYPE_CHECKING:
     from pipelines.night.nightly import NightResult
+
+ROOT = Path(__file__).parents[2]
+"""The checkout, where dagster.yaml is: `routecal dev` shows the runs that are recorded there."""
 
 
 def nightly(
@@ -25,7 +32,8 @@ def nightly(
     as_json: AsJson = False,
 ) -> None:
     """Ingest a day, fit, replay, search, judge and publish. A verdict never makes the exit code 1."""
-    from pipelines.night.nightly import run_night
+    from pipelines.nightly_job import run_nightly_assets
+    from pipelines.settings import SETTINGS_NAME
 
     settings = settings_if_any(settings_path)
     if settings is None:
@@ -34,11 +42,22 @@ def nightly(
     pools = [settings.pool(pool_name)] if pool_name else list(settings.pools.values())
     results = []
     for pool in pools:
-        result = run_night(settings, pool, of_day, progress=_Stages(f"{pool.name} {of_day}"))
+        result = run_nightly_assets(
+            (settings_path or Path(SETTINGS_NAME)).resolve(),
+            pool.name,
+            of_day,
+            progress=_Stages(f"{pool.name} {of_day}"),
+            dagster_home=dagster_home(),
+        )
         _tell(result)
         results.append(_plain(result))
     if as_json:
         emit(results[0] if pool_name else {"nights": results})
+
+
+def dagster_home() -> Path:
+    """$DAGSTER_HOME, else the checkout."""
+    return Path(os.environ.get("DAGSTER_HOME") or ROOT).resolve()
 
 
 class _Stages:
@@ -65,7 +84,19 @@ def _tell(result: NightResult) -> None:
     say(f"{result.pool} {result.day}: {result.verdict}, promotion ends at {result.promotion_cap}")
     for reason in (*result.reasons, *result.notes):
         say(f"  {reason}")
+    if result.evidence["details"].get("arms"):
+        show_table(result.evidence)
     say(f"  policy: {result.path or 'none'}{'' if result.signed or result.path is None else ' (not signed)'}")
+
+
+def show_table(evidence: Mapping[str, Any]) -> None:
+    """The table of arms on stderr, as wide as it needs where that is no terminal."""
+    from rich.console import Console
+
+    from pipelines.report.table import WIDTH, arms_table
+
+    terminal = sys.stderr.isatty()
+    Console(stderr=True, width=None if terminal else WIDTH).print(arms_table(evidence))
 
 
 def _plain(result: NightResult) -> dict[str, Any]:

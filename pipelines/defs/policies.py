@@ -22,6 +22,8 @@ from policies.evidence.gates import Gate
 
 
 @dg.asset(
+    # Nothing of it is used here: whether the twin can be believed is known before hours of search begin.
+    deps=["fidelity"],
     partitions_def=NIGHTS,
     group_name="judge",
     kinds={"numba", "optuna", "json"},
