@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from dagster._core.errors import DagsterAssetCheckFailedError
@@ -93,7 +93,7 @@ def night_result(io: LakeIOManager, pool: str, day: date, timings_s: Mapping[str
     """
     stored = {name: io.read(name, day, pool) for name in STORED}
     fitted = restored_fitted(stored["estimators"]) if "estimators" in stored["estimators"] else None
-    judged = restored(stages.Judged, stored["evidence"])
+    judged = restored(stages.Judged, stored["evidence"]["judged"])
     published = published_of(stored["published"])
     return NightResult(
         pool=pool,
@@ -101,7 +101,7 @@ def night_result(io: LakeIOManager, pool: str, day: date, timings_s: Mapping[str
         ingested=tuple(restored(IngestReport, report) for report in stored["ingest_report"]),
         inputs=inputs_of(stored["night_inputs"]),
         fitted=fitted,
-        candidates=None if UNJUDGED in stored["candidates"] else restored(Candidates, stored["candidates"]),
+        candidates=_candidates(stored["candidates"]),
         evidence=judged.evidence,
         reasons=stages.reasons_of(judged.evidence),
         file=published.file if published else None,
@@ -113,6 +113,10 @@ def night_result(io: LakeIOManager, pool: str, day: date, timings_s: Mapping[str
         notes=stages.notes_of(fitted, judged, published),
         timings_s=timings_s,
     )
+
+
+def _candidates(stored: Mapping[str, Any]) -> Candidates | None:
+    return None if UNJUDGED in stored else restored(Candidates, stored["candidates"])
 
 
 @contextmanager

@@ -73,7 +73,7 @@ def gates(
     context: dg.AssetCheckExecutionContext, project: Project, io_manager: dg.ResourceParam[LakeIOManager]
 ) -> Iterable[dg.AssetCheckResult]:
     """Each gate as it stands in the evidence: passed, failed, not run, or waived."""
-    value = _stored("evidence", context, project, io_manager)["evidence"]
+    value = _stored("evidence", context, project, io_manager)["judged"]["evidence"]
     held = {gate["name"]: gate for gate in value["details"].get("gates", ())}
     for name in GATES:
         gate = held.get(name, {"status": "not_run", "detail": value["reason"]})

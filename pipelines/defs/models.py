@@ -4,7 +4,7 @@ from typing import Any
 
 import dagster as dg
 
-from pipelines.defs.night import OWNERS, UNJUDGED, Metadata, Stored, inputs_of, night, stage
+from pipelines.defs.night import OWNERS, UNJUDGED, Metadata, Stored, current_inputs, night, stage
 from pipelines.defs.partitions import NIGHTS
 from pipelines.defs.resources import Project, Teller
 from pipelines.night.stages import fitted_or_reason
@@ -25,7 +25,7 @@ def estimators(
     """What search, gates and the shipped file use. Without enough logs it holds the reason instead."""
     tonight = night(context, project)
     with stage("fit", context, teller):
-        fitted, reason = fitted_or_reason(tonight.lake, tonight.pool, inputs_of(night_inputs))
+        fitted, reason = fitted_or_reason(tonight.lake, tonight.pool, current_inputs(tonight, night_inputs))
     value: Stored = {} if fitted is None else plain_fitted(fitted)
     if reason:
         value[UNJUDGED] = reason

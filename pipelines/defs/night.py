@@ -4,6 +4,7 @@ A night that cannot judge a policy (too little history, logs that carry too litt
 have been stored is then {"unjudged": reason}, and the report says it.
 """
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,15 +14,18 @@ from typing import Any
 
 import dagster as dg
 
+from features.errors import LakeError
 from features.lake import Lake
 from pipelines.defs.partitions import HasPartition, night_of
 from pipelines.defs.resources import Project, Teller
 from pipelines.night.inputs import Inputs
+from pipelines.night.policy import settings_digest
 from pipelines.night.stored import restored
 from pipelines.settings import Pool, Settings
+from policies.canonical import sha256
 from policies.store import PolicyStore
 
-UNJUDGED = "unjudged"
+UNJUDGED, BASIS = "unjudged", "basis"
 OWNERS = ["team:routing"]
 TOLD_EVERY_S = 5.0
 
@@ -60,6 +64,39 @@ def night(context: HasPartition, project: Project) -> Night:
 def inputs_of(value: Stored) -> Inputs:
     """The stored asset `night_inputs`."""
     return restored(Inputs, value)
+
+
+def current_inputs(tonight: Night, value: Stored) -> Inputs:
+    """The same, for work on the lake. Raises LakeError if a partition has changed since: late rows, other logs."""
+    inputs = inputs_of(value)
+    for name, digest in inputs.digests.items():
+        table, day = name.split("/", maxsplit=1)
+        found = f"sha256:{tonight.lake.digest(table, date.fromisoformat(day), tonight.pool.name)}"
+        if found != digest:
+            raise LakeError(
+                "a night must work on the partitions that it began with",
+                value=name,
+                hint="materialize night_inputs and what comes after it again",
+            )
+    return inputs
+
+
+def basis_of(tonight: Night, night_inputs: Stored, estimators: Stored) -> str:
+    """Digest of what search and gates depend on: inputs, estimators, settings of the pool."""
+    whole = [night_inputs, estimators, settings_digest(tonight.pool)]
+    return sha256(json.dumps(whole, sort_keys=True).encode())
+
+
+def check_basis(tonight: Night, night_inputs: Stored, estimators: Stored, **stored: Stored) -> None:
+    """Raises LakeError if one of the stored assets was made from other inputs, estimators or settings."""
+    basis = basis_of(tonight, night_inputs, estimators)
+    for name, value in stored.items():
+        if value[BASIS] != basis:
+            raise LakeError(
+                "the assets of a night must come from the same inputs, estimators and settings",
+                value=name,
+                hint=f"materialize {name} and what comes after it again",
+            )
 
 
 @dataclass(slots=True)

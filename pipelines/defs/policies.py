@@ -5,7 +5,18 @@ from typing import Any
 import dagster as dg
 
 from pipelines.defs.models import image
-from pipelines.defs.night import OWNERS, UNJUDGED, Metadata, Night, Stored, inputs_of, night, stage
+from pipelines.defs.night import (
+    BASIS,
+    OWNERS,
+    UNJUDGED,
+    Metadata,
+    Night,
+    Stored,
+    check_basis,
+    current_inputs,
+    night,
+    stage,
+)
 from pipelines.defs.partitions import NIGHTS
 from pipelines.defs.resources import Project, Teller
 from pipelines.io.tracking import Tracking
@@ -19,6 +30,7 @@ from pipelines.night.stored import plain, restored, restored_fitted
 from policies.candidates import Candidates
 from policies.evidence.evidence import Evidence
 from policies.evidence.gates import Gate
+from policies.policy_file import to_json
 
 
 @dg.asset(
@@ -42,7 +54,9 @@ def candidates(
     """The search goes on from its journal on disk if an earlier run was ended."""
     if UNJUDGED in contest:
         return dg.Output(contest)
-    tonight, inputs, fitted = night(context, project), inputs_of(night_inputs), restored_fitted(estimators)
+    tonight, fitted = night(context, project), restored_fitted(estimators)
+    check_basis(tonight, night_inputs, estimators, contest=contest)
+    inputs = current_inputs(tonight, night_inputs)
     match, incumbent = restored(meeting.Contest, contest["contest"]), restored(InForce, contest["incumbent"])
     runs = tonight.settings.storage.runs
     workloads = meeting.all_workloads(tonight.lake, tonight.pool, inputs, fitted)
@@ -57,7 +71,7 @@ def candidates(
         for a in found.arms
     ]
     return dg.Output(
-        plain(Candidates, found),
+        {"candidates": plain(Candidates, found), BASIS: contest[BASIS]},
         metadata={
             "dagster/row_count": len(found.arms),
             "winner": found.winner,
@@ -85,21 +99,24 @@ def evidence(
     candidates: dict[str, Any],
     fidelity: dict[str, Any],
 ) -> dg.Output[Stored]:
-    """The winner against the incumbent."""
-    tonight = night(context, project)
+    """The winner against the incumbent. `draft`: the policy file that was judged, before its proof."""
     if UNJUDGED in candidates:
         judged = stages.unjudged(candidates[UNJUDGED])
-    else:
-        inputs, fitted = inputs_of(night_inputs), restored_fitted(estimators)
-        match, incumbent = restored(meeting.Contest, contest["contest"]), restored(InForce, contest["incumbent"])
-        found = restored(Candidates, candidates)
-        file = draft(tonight.pool, inputs, fitted.estimators, found.policy, incumbent)
+        return dg.Output({"judged": plain(stages.Judged, judged), "draft": None}, metadata=evidence_metadata(judged))
+    tonight, fitted = night(context, project), restored_fitted(estimators)
+    check_basis(tonight, night_inputs, estimators, contest=contest, candidates=candidates, fidelity=fidelity)
+    inputs = current_inputs(tonight, night_inputs)
+    match, incumbent = restored(meeting.Contest, contest["contest"]), restored(InForce, contest["incumbent"])
+    found, gate = restored(Candidates, candidates["candidates"]), restored(Gate, fidelity["gate"])
+    file = draft(tonight.pool, inputs, fitted.estimators, found.policy, incumbent)
 
-        def judge() -> Evidence:
-            return _judge(tonight, inputs, fitted, match, found, restored(Gate, fidelity), context, teller)
+    def judge() -> Evidence:
+        return _judge(tonight, inputs, fitted, match, found, gate, context, teller)
 
-        judged = stages.judged_once(tonight.store, file, tonight.day, judge)
-    return dg.Output(plain(stages.Judged, judged), metadata=evidence_metadata(judged))
+    judged = stages.judged_once(tonight.store, file, tonight.day, judge)
+    return dg.Output(
+        {"judged": plain(stages.Judged, judged), "draft": to_json(file)}, metadata=evidence_metadata(judged)
+    )
 
 
 def _judge(
@@ -148,8 +165,8 @@ def tracked_night(
         tonight.pool.name,
         inputs=night_inputs,
         fitted=estimators if "estimators" in estimators else None,
-        candidates=None if UNJUDGED in candidates else candidates,
-        evidence=evidence["evidence"],
+        candidates=candidates.get("candidates"),
+        evidence=evidence["judged"]["evidence"],
         lake=tonight.settings.storage.lake,
     )
     return dg.Output({"run_id": run_id}, metadata={"mlflow_run": run_id, "mlflow": tracking.uri})

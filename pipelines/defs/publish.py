@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 
 from features.parquet import write_atomically
-from pipelines.defs.night import OWNERS, UNJUDGED, Night, Stored, inputs_of, night, stage
+from pipelines.defs.night import OWNERS, Night, Stored, night, stage
 from pipelines.defs.partitions import NIGHTS
 from pipelines.defs.resources import Project, Teller
 from pipelines.io.tracking import Tracking
@@ -14,8 +14,7 @@ from pipelines.night import policy as making
 from pipelines.night import stages
 from pipelines.night.stored import plain, restored, restored_fitted
 from pipelines.report.page import NightPage
-from policies.candidates import Candidates
-from policies.policy_file import parse
+from policies.policy_file import estimators_of, parse, policy_of, sealed
 from policies.store import Move
 
 
@@ -31,22 +30,16 @@ def policy(
     context: dg.AssetExecutionContext,
     project: Project,
     teller: dg.ResourceParam[Teller],
-    night_inputs: dict[str, Any],
-    estimators: dict[str, Any],
-    contest: dict[str, Any],
-    candidates: dict[str, Any],
     evidence: dict[str, Any],
     tracked_night: dict[str, Any],
 ) -> dg.Output[Stored]:
     """The same logs, settings and code give the same `content_hash`."""
-    judged = restored(stages.Judged, evidence)
-    if UNJUDGED in candidates or judged.evidence["verdict"] == making.NOT_TRUSTWORTHY:
+    judged = restored(stages.Judged, evidence["judged"])
+    if evidence["draft"] is None or judged.evidence["verdict"] == making.NOT_TRUSTWORTHY:
         return dg.Output({"path": None}, metadata={"verdict": judged.evidence["verdict"]})
-    tonight, fitted = night(context, project), restored_fitted(estimators)
-    found, incumbent = restored(Candidates, candidates), restored(making.InForce, contest["incumbent"])
+    tonight, file = night(context, project), sealed(evidence["draft"])
     with stage("publish", context, teller):
-        file = making.draft(tonight.pool, inputs_of(night_inputs), fitted.estimators, found.policy, incumbent)
-        whole = making.proven(tonight.pool, file, found.policy, fitted.estimators, judged.evidence)
+        whole = making.proven(tonight.pool, file, policy_of(file), estimators_of(file), judged.evidence)
         path = making.keep(
             tonight.store,
             whole,
@@ -121,7 +114,7 @@ def night_report(
 
     tonight = night(context, project)
     fitted = estimators if "estimators" in estimators else None
-    judged = restored(stages.Judged, evidence)
+    judged = restored(stages.Judged, evidence["judged"])
     page = NightPage(
         pool=tonight.pool.name,
         day=tonight.day.isoformat(),

@@ -4,7 +4,17 @@ from typing import Any
 
 import dagster as dg
 
-from pipelines.defs.night import OWNERS, UNJUDGED, Stored, inputs_of, night, stage
+from pipelines.defs.night import (
+    BASIS,
+    OWNERS,
+    UNJUDGED,
+    Stored,
+    basis_of,
+    check_basis,
+    current_inputs,
+    night,
+    stage,
+)
 from pipelines.defs.partitions import NIGHTS
 from pipelines.defs.resources import Project, Teller
 from pipelines.night import contest as meeting
@@ -33,13 +43,18 @@ def contest(
     """The rules of the night's comparison, fixed before anything is searched."""
     if UNJUDGED in estimators:
         return dg.Output({UNJUDGED: estimators[UNJUDGED]})
-    tonight, inputs, fitted = night(context, project), inputs_of(night_inputs), restored_fitted(estimators)
+    tonight, fitted = night(context, project), restored_fitted(estimators)
+    inputs = current_inputs(tonight, night_inputs)
     incumbent = in_force(tonight.store, tonight.pool, tonight.day)
     with stage("workloads", context, teller):
         workloads = meeting.all_workloads(tonight.lake, tonight.pool, inputs, fitted)
         match = meeting.contest(tonight.lake, tonight.pool, inputs, fitted, workloads, incumbent.policy)
     return dg.Output(
-        {"contest": plain(meeting.Contest, match), "incumbent": plain(InForce, incumbent)},
+        {
+            "contest": plain(meeting.Contest, match),
+            "incumbent": plain(InForce, incumbent),
+            BASIS: basis_of(tonight, night_inputs, estimators),
+        },
         metadata={
             "workloads": workloads_table(workloads),
             "incumbent": incumbent.policy.family,
@@ -71,11 +86,12 @@ def fidelity(
     if UNJUDGED in contest:
         return dg.Output(contest)
     tonight, fitted = night(context, project), restored_fitted(estimators)
-    match = restored(meeting.Contest, contest["contest"])
+    check_basis(tonight, night_inputs, estimators, contest=contest)
+    match, inputs = restored(meeting.Contest, contest["contest"]), current_inputs(tonight, night_inputs)
     with stage("fidelity", context, teller):
-        gate = judging.fidelity(tonight.lake, tonight.pool, inputs_of(night_inputs), fitted, match.incumbent)
+        gate = judging.fidelity(tonight.lake, tonight.pool, inputs, fitted, match.incumbent)
     return dg.Output(
-        plain(Gate, gate),
+        {"gate": plain(Gate, gate), BASIS: contest[BASIS]},
         metadata={"status": gate.status, "detail": gate.detail, "numbers": dict(gate.numbers)},
     )
 

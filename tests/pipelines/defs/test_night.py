@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,13 @@ class Place:
                 instance=instance, partition_key=night_key(DAY, POOL), run_config=QUIET, raise_on_error=False
             )
 
+    def failure(self, selection: dg.AssetSelection) -> str:
+        """The error of a run that fails."""
+        done = self.run(selection)
+        (failed,) = [event for event in done.all_events if event.is_step_failure]
+        assert failed.step_failure_data.error is not None
+        return failed.step_failure_data.error.to_string()
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
@@ -112,8 +120,19 @@ def test_progress_names_the_stages_in_order(night: NightResult, told: list[str])
     assert night.timings_s["candidates"] > 0
 
 
-def test_the_run_is_recorded_in_its_home(place: Place, night: NightResult) -> None:
-    assert (place.folder / ".dagster" / "history").exists()
+def test_the_run_is_recorded_in_its_home(place: Place, night: NightResult, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As `routecal dev` opens it: in the home, with the paths of dagster.yaml.
+    monkeypatch.chdir(place.folder)
+    with dg.DagsterInstance.from_config(str(place.folder)) as instance:
+        (run,) = instance.get_runs()
+        assert run.job_name == "nightly"
+        assert run.tags["routecal/pool"] == POOL
+        for name in ("requests", "estimators", "evidence", "published", "night_report"):
+            event = instance.get_latest_materialization_event(dg.AssetKey(name))
+            assert event is not None, name
+            assert event.run_id == run.run_id
+        history = instance.get_materialized_partitions(dg.AssetKey("requests"))
+        assert history == {str(night_key(emulated.FIRST_DAY + timedelta(days=k), POOL)) for k in range(emulated.DAYS)}
     assert night.path is not None
     page = place.folder / "runs" / "reports" / POOL / f"{DAY}.html"
     assert f"Verdict: {night.verdict}" in page.read_text("utf-8")
@@ -125,7 +144,7 @@ def test_evidence_again_opens_no_test_day_and_keeps_the_mlflow_run(place: Place,
     run_id = place.stored("tracked_night")["run_id"]
     done = place.run(dg.AssetSelection.assets("evidence", "tracked_night"))
     assert done.success
-    again = place.stored("evidence")
+    again = place.stored("evidence")["judged"]
     assert again["repeated"]
     assert again["openings"] == night.test_openings == 1
     assert again["evidence"] == night.evidence
@@ -182,7 +201,8 @@ def test_a_tampered_file_is_not_published(untouched: Place, night: NightResult) 
 
 
 def test_a_failed_gate_is_seen_and_keeps_no_file(untouched: Place) -> None:
-    failed = {"evidence": evidence(forced="fail"), "repeated": False, "openings": 1}
+    judged = {"evidence": evidence(forced="fail"), "repeated": False, "openings": 1}
+    failed = untouched.stored("evidence") | {"judged": judged}
     untouched.derived("evidence").write_text(json.dumps(failed), "utf-8")
     done = untouched.run(
         dg.AssetSelection.checks_for_assets("evidence")
@@ -208,6 +228,22 @@ def test_rows_that_are_not_accounted_for_end_the_run(untouched: Place) -> None:
     assert not done.success
     assert outcomes(done)["accounting_identity"] == (False, "ERROR")
     assert "night_inputs" not in steps(done)
+
+
+def test_a_late_row_asks_for_new_inputs(untouched: Place) -> None:
+    inputs = untouched.stored("night_inputs")
+    inputs["digests"]["requests/2026-03-03"] = "sha256:" + "0" * 64
+    untouched.derived("night_inputs").write_text(json.dumps(inputs), "utf-8")
+    assert "partitions that it began with" in untouched.failure(dg.AssetSelection.assets("estimators"))
+
+
+def test_assets_of_other_settings_do_not_mix(untouched: Place) -> None:
+    text = untouched.settings.read_text("utf-8")
+    untouched.settings.write_text(text.replace("resamples = 400", "resamples = 500"), "utf-8")
+    found = untouched.failure(dg.AssetSelection.assets("evidence"))
+    untouched.settings.write_text(text, "utf-8")
+    assert "same inputs, estimators and settings" in found
+    assert "materialize contest" in found
 
 
 def test_one_day_ends_in_a_report_without_a_policy(place: Place, tmp_path: Path) -> None:
