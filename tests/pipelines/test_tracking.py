@@ -94,3 +94,41 @@ def test_models_are_code_around_plain_numbers(tracking: Tracking) -> None:
     assert made["decode_step"]["seconds"].to_list() == pytest.approx([0.02, 0.03])
     files = [path for path in Path(tracking.artifacts).rglob("*") if path.is_file()]
     assert not [path for path in files if path.suffix in {".pkl", ".pickle", ".joblib"}]
+
+
+def test_a_repeated_night_replaces_its_run(tracking: Tracking) -> None:
+    import mlflow
+
+    day = date(2026, 11, 4)
+    for gain in (0.1, 0.2):
+        with tracking.night(day, "p", tags={"routecal.digest": str(gain)}) as night:
+            night.log(metrics={"gain": gain})
+            night.arm("a", params={}, metrics={"goodput_frac": gain})
+    with tracking.night(day, "q"):
+        pass
+    with tracking.connected():
+        client = mlflow.MlflowClient()
+        found = client.search_runs(
+            [night.experiment_id], filter_string="tags.`routecal.day` = '2026-11-04' and tags.`routecal.pool` = 'p'"
+        )
+        arms = client.search_runs([night.experiment_id], filter_string="tags.`routecal.arm` = 'a'")
+    assert [run.data.metrics for run in found] == [{"gain": 0.2}]
+    assert night.run_id in {run.data.tags["mlflow.parentRunId"] for run in arms}
+    assert tracking.find(day, "p") == night.run_id
+    assert tracking.find(day, "p", tags={"routecal.digest": "0.2"}) == night.run_id
+    assert tracking.find(day, "p", tags={"routecal.digest": "0.1"}) is None
+
+
+def test_a_run_that_has_ended_can_be_tagged(tracking: Tracking) -> None:
+    import mlflow
+
+    with tracking.night(date(2026, 11, 5), "p") as night:
+        night.log_inputs({"requests/2026-11-04": f"sha256:{'ab' * 32}"}, pool="p", root="lake")
+    tracking.tag(night.run_id, {"routecal.content_hash": "sha256:00"})
+    with tracking.connected():
+        run = mlflow.MlflowClient().get_run(night.run_id)
+    assert run.data.tags["routecal.content_hash"] == "sha256:00"
+    assert run.info.status == "FINISHED"
+    (held,) = run.inputs.dataset_inputs
+    assert (held.dataset.name, held.dataset.digest) == ("requests/2026-11-04", "ab" * 16)
+    assert "lake/requests/pool=p/day=2026-11-04/part.parquet" in held.dataset.source
