@@ -153,8 +153,10 @@ def _land(x: Links, ds: Int64, q: Int64, counters: Int64, at: int, now: int) -> 
     r = flows[at, X_REQUEST]
     last = counters[FLOWS] - 1
     counters[FLOWS] = last
-    flows[at] = flows[last]
-    rates[at] = rates[last]
+    for c in range(4):
+        flows[at, c] = flows[last, c]
+    rates[at, 0] = rates[last, 0]
+    rates[at, 1] = rates[last, 1]
     d = q[r, Q_DECODE_NODE]
     q[r, Q_TRANSFER_FINISHED] = now
     push_back(ds, d, D_LAND_HEAD, D_LAND_TAIL, q, Q_LAND_NEXT, r)

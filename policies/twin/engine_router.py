@@ -205,7 +205,10 @@ def decide(
     rs[router, R_TURN] += 1
     row = q[r, Q_RECORD]
     if row >= 0:
-        rec.decision_scores[row] = scratch.scores
-        rec.decision_terms[row] = scratch.terms
+        for p in range(len(ps)):
+            for d in range(len(ds)):
+                rec.decision_scores[row, p, d] = scratch.scores[p, d]
+                for c in range(scratch.terms.shape[2]):
+                    rec.decision_terms[row, p, d, c] = scratch.terms[p, d, c]
         rec.decision_age[row] = age
     return pair
