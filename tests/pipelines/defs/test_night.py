@@ -230,6 +230,20 @@ def test_rows_that_are_not_accounted_for_end_the_run(untouched: Place) -> None:
     assert "night_inputs" not in steps(done)
 
 
+def test_errors_of_estimators_are_seen(untouched: Place) -> None:
+    checks = dg.AssetSelection.checks_for_assets("estimators")
+    assert outcomes(untouched.run(checks)) == {"estimator_errors": (True, "WARN")}
+    value = untouched.stored("estimators")
+    for cell in value["holdout"]["decode"]:
+        cell["error"]["signed_median_frac"] = 0.07
+    untouched.derived("estimators").write_text(json.dumps(value), "utf-8")
+    done = untouched.run(checks)
+    assert done.success
+    assert outcomes(done) == {"estimator_errors": (False, "WARN")}
+    (found,) = done.get_asset_check_evaluations()
+    assert "decode: median 7.0%" in (found.description or "")
+
+
 def test_a_late_row_asks_for_new_inputs(untouched: Place) -> None:
     inputs = untouched.stored("night_inputs")
     inputs["digests"]["requests/2026-03-03"] = "sha256:" + "0" * 64
