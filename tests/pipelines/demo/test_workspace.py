@@ -37,7 +37,7 @@ def test_a_broken_world_is_refused_by_key(tmp_path: Path) -> None:
     text = (TEMPLATES / "demo.world.toml").read_text().replace("step_sigma = 0.08", "step_sigma = -1")
     path = tmp_path / "bad.world.toml"
     path.write_text(text)
-    with pytest.raises(SettingsError, match="truth.step_sigma"):
+    with pytest.raises(SettingsError, match=r"truth\.step_sigma"):
         load_world(path)
     with pytest.raises(SettingsError, match="readable"):
         load_world(tmp_path / "none.toml")
