@@ -1,4 +1,6 @@
-"""Checks of the assets. They read what is stored for the partition, so each can be run again by itself.
+"""Checks of the assets. They read what is stored for the partition of the run, and not what a step held in memory.
+
+They have no partitions of their own, which Dagster still has in preview: a run of at least one asset brings them along.
 
 A blocking check that fails with an error ends the run before anything downstream. A gate that failed does not block:
 such a night keeps no file, moves nothing and must still be reported.
