@@ -12,6 +12,8 @@ TIME_MIN_US = 1_420_070_400_000_000
 """2015-01-01T00:00:00Z."""
 TIME_MAX_US = 4_102_444_800_000_000
 """2100-01-01T00:00:00Z."""
+TOKENS_END = 2**31
+"""No request is as long: what is, is another unit or a damaged number. The twin counts tokens in 32 bits."""
 CLOCK_SKEW_US = 100_000
 """Order of times from different hosts is judged with this tolerance; times of one host are judged without."""
 
@@ -24,6 +26,11 @@ def time(*, nullable: bool = True, primary_key: bool = False) -> dy.Int64:
 def count(*, nullable: bool = True, minimum: int = 0) -> dy.Int64:
     """An integer of at least `minimum`."""
     return dy.Int64(nullable=nullable, min=minimum)
+
+
+def tokens(*, nullable: bool = True, minimum: int = 0) -> dy.Int64:
+    """Tokens of one request: fewer than TOKENS_END."""
+    return dy.Int64(nullable=nullable, min=minimum, max_exclusive=TOKENS_END)
 
 
 def number(*, low: float | None = None, high: float | None = None) -> dy.Float64:

@@ -54,8 +54,8 @@ class IngestReport:
 
     @property
     def nothing_read(self) -> bool:
-        """Every row broke a rule: a command ends with 2."""
-        return self.accepted + self.duplicates + self.skipped == 0
+        """Every row broke a rule, or repeats one that did: a command ends with 2."""
+        return not self.partitions and self.skipped == 0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""

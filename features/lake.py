@@ -181,6 +181,8 @@ class Lake:
         if frame.select(pl.struct(spec.key).is_duplicated().any()).item():
             raise LakeError("a primary key must occur once", value=spec.key, place=f"{table} {day} {pool}")
         path = self.path(table, day, pool)
+        for left in path.parent.glob(f".{_PART}.*.tmp"):  # of a writer that was killed: we hold the lock
+            left.unlink(missing_ok=True)
         ordered = frame.sort(spec.order, maintain_order=True)
         write_atomically(path, parquet_bytes(ordered, sources))
         return Partition(table, pool, day, ordered.height, file_digest(path))

@@ -10,12 +10,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from features.columns import TIME_MAX_US, TIME_MIN_US
+from features.columns import TIME_MAX_US, TIME_MIN_US, TOKENS_END
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 TimeUs = Annotated[int, Field(ge=TIME_MIN_US, lt=TIME_MAX_US)]
 Count = Annotated[int, Field(ge=0)]
+Tokens = Annotated[int, Field(ge=0, lt=TOKENS_END)]
+SomeTokens = Annotated[int, Field(ge=1, lt=TOKENS_END)]
 Hash = Annotated[int, Field(ge=0, lt=2**64)]
 Name = Annotated[str, Field(min_length=1)]
 Seconds = Annotated[float, Field(ge=0)]
@@ -44,11 +46,11 @@ class RequestLogLine(_Line):
     session_id: Name | None = None
     parent_request_id: Name | None = None
     model: Name | None = None
-    prompt_tokens: Annotated[int, Field(ge=1)]
-    output_tokens: Count | None = None
-    max_output_tokens: Count | None = None
+    prompt_tokens: SomeTokens
+    output_tokens: Tokens | None = None
+    max_output_tokens: Tokens | None = None
     finish_reason: Literal["stop", "length", "cancelled", "rejected", "failed"] | None = None
-    block_tokens: Annotated[int, Field(ge=1)] | None = Field(None, description="Tokens of a hashed block.")
+    block_tokens: SomeTokens | None = Field(None, description="Tokens of a hashed block.")
     block_hashes: list[Hash] | None = Field(
         None, description="Chained hash (parent, tokens) of each block of the prompt, in order, unsigned 64 bit."
     )

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataframely as dy
 import polars as pl
 
-from features.columns import CLOCK_SKEW_US, at_most, count, in_order, one_of, text, time
+from features.columns import CLOCK_SKEW_US, at_most, count, in_order, one_of, text, time, tokens
 
 FINISH_REASONS = ("stop", "length", "cancelled", "rejected", "failed")
 
@@ -25,11 +25,11 @@ class Requests(dy.Schema):
     session_id = text()
     parent_request_id = text()
     model = text()
-    prompt_tokens = count(nullable=False, minimum=1)
-    output_tokens = count()
-    max_output_tokens = count()
+    prompt_tokens = tokens(nullable=False, minimum=1)
+    output_tokens = tokens()
+    max_output_tokens = tokens()
     finish_reason = dy.String(nullable=True)
-    block_tokens = count(minimum=1)
+    block_tokens = tokens(minimum=1)
     block_hashes = dy.List(dy.UInt64(), nullable=True)
     block_hash_scope = text()
     prefill_cached_tokens = count()

@@ -22,6 +22,8 @@ STATES = ("ready", "draining", "recovering", "down")
 PHASES = ("prefill", "decode")
 DECODE_MOMENTS = 6
 """`decode_moments` = [n, Σb, Σt, Σb², Σb·t, Σgenerated], cumulative; b = sequences of a step, t = its microseconds."""
+COUNTER_MAX = 2.0**62
+"""No engine lives long enough to count further; differences of counters fit an int64."""
 
 TERM_COLUMNS: Mapping[str, str] = {
     "PrefillWait": "prefill_wait_s",
@@ -70,7 +72,9 @@ class NodeLoads(dy.Schema):
     receiving_requests = count()
     prefill_busy_us = count()
     prefill_computed_tokens = count()
-    decode_moments = dy.List(dy.Float64(min=0.0), nullable=True, min_length=DECODE_MOMENTS, max_length=DECODE_MOMENTS)
+    decode_moments = dy.List(
+        dy.Float64(min=0.0, max=COUNTER_MAX), nullable=True, min_length=DECODE_MOMENTS, max_length=DECODE_MOMENTS
+    )
     generated_tokens = count()
     preemptions = count()
     allocation_failures = count()

@@ -42,23 +42,29 @@ def connect(root: Path) -> duckdb.DuckDBPyConnection:
 def query(root: Path, sql: str) -> pl.DataFrame:
     """The rows of one reading statement.
 
-    Raises LakeError if `sql` is not exactly one SELECT (or EXPLAIN), or cannot be run.
+    Raises LakeError if there is no lake, or `sql` is not exactly one SELECT (or EXPLAIN), or cannot be run.
     """
     import duckdb
 
-    connection = connect(root)
+    if not root.is_dir():
+        raise LakeError("a lake must exist", place=str(root), hint="routecal ingest makes it")
+    connection = None
     try:
+        connection = connect(root)
         statements = connection.extract_statements(sql)
         kinds = [statement.type.name for statement in statements]
         if len(kinds) != 1 or kinds[0] not in _READING:
             raise LakeError("a query must be one SELECT", value=", ".join(kinds), hint="the lake is read-only here")
         rows: pl.DataFrame = connection.sql(sql).pl()
         return rows
+    except pl.exceptions.PolarsError as error:
+        raise LakeError("a column must be of a type that can be shown", hint="cast it, to VARCHAR say") from error
     except duckdb.Error as error:
         message = str(error).splitlines()[0]
         raise LakeError("a query must run", value=message, hint=f"views: {', '.join(view_names())}") from error
     finally:
-        connection.close()
+        if connection is not None:
+            connection.close()
 
 
 def view_names() -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from features.readers.lines import BadLine
+from features.readers.lines import ROW, BadLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +66,9 @@ def most_have(objects: list[dict[str, Any]], *keys: str, without: tuple[str, ...
 def other_pool(pool: str) -> pl.Expr:
     """Rows that name a pool other than `pool`."""
     return (pl.col("pool") != pool).fill_null(value=False)
+
+
+def without_null(frame: pl.DataFrame, column: str) -> tuple[pl.DataFrame, list[BadLine]]:
+    """Lines that have `column`; those without it are no lines of the format, and are bad rather than skipped."""
+    rows = frame.filter(pl.col(column).is_null())[ROW].to_list()
+    return frame.filter(pl.col(column).is_not_null()), [BadLine(row, f"{column}|nullability") for row in rows]

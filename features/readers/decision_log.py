@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from features.readers.base import Batch, ReadContext, Reader, most_have, other_pool
+from features.readers.base import Batch, ReadContext, Reader, most_have, other_pool, without_null
 from features.readers.lines import ROW, read_lines
 from features.schemas import TERM_COLUMNS
 
@@ -41,14 +41,14 @@ def _sniff(objects: list[dict[str, Any]]) -> str:
 def _read(path: Path, context: ReadContext) -> Iterator[Batch]:
     for parsed in read_lines(path, _SCHEMA):
         frame = parsed.frame
-        mine = frame.filter(~other_pool(context.pool))
+        mine, bare = without_null(frame.filter(~other_pool(context.pool)), "candidates")
         size = pl.col("candidates").list.len().fill_null(0).cast(pl.Int64)
         empty = mine.select((size == 0).sum()).item()
         skipped = {
             "other_pool": frame.filter(other_pool(context.pool)).select(size.clip(1).sum()).item(),
             "no_candidates": empty,
         }
-        yield Batch(_candidates(mine.filter(size > 0)), parsed.bad, skipped)
+        yield Batch(_candidates(mine.filter(size > 0)), [*parsed.bad, *bare], skipped)
 
 
 def _candidates(decisions: pl.DataFrame) -> pl.DataFrame:

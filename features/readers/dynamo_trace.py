@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from features.readers.base import Batch, ReadContext, Reader
+from features.readers.base import Batch, ReadContext, Reader, without_null
 from features.readers.lines import ROW, read_lines
 
 SCHEMA_NAME = "dynamo.request.trace.v1"
@@ -66,10 +66,11 @@ def _read(path: Path, context: ReadContext) -> Iterator[Batch]:
                 for name in _EVENT
             ),
         )
+        events, bare = without_null(events, "event_type")
         ended = events.filter(pl.col("event_type") == _END)
-        rest = events.filter((pl.col("event_type") != _END).fill_null(value=True))
-        kinds = rest["event_type"].fill_null("no_event_type").value_counts().rows()
-        yield Batch(_requests(ended, context), parsed.bad, {str(kind): int(count) for kind, count in kinds})
+        rest = events.filter(pl.col("event_type") != _END)
+        kinds = rest["event_type"].value_counts().rows()
+        yield Batch(_requests(ended, context), [*parsed.bad, *bare], {str(kind): int(count) for kind, count in kinds})
 
 
 def _requests(events: pl.DataFrame, context: ReadContext) -> pl.DataFrame:

@@ -25,12 +25,15 @@ class LogFile:
 def find_logs(paths: Sequence[Path]) -> list[LogFile]:
     """Files of paths, folders (with subfolders, hidden files left out) and glob patterns, sorted, each once.
 
-    Raises SourceError if a path or pattern means no file.
+    Raises SourceError if a path or pattern means no file, or what it names is no regular file.
     """
     found: dict[Path, LogFile] = {}
     for path in paths:
-        for log in _logs(path):
-            found.setdefault(log.path.resolve(), log)
+        try:
+            for log in _logs(path):
+                found.setdefault(log.path.resolve(), log)
+        except OSError as error:  # a name too long, a folder that is closed to us
+            raise SourceError("a log must be reachable", value=error.strerror, place=str(path)) from error
     return sorted(found.values(), key=lambda log: (log.name, str(log.path)))
 
 
@@ -51,8 +54,11 @@ def _logs(path: Path) -> list[LogFile]:
         if not inside:
             raise SourceError("a folder must hold a log", place=str(path), hint=f"names end with {' '.join(SUFFIXES)}")
         return [LogFile(p, p.relative_to(path).as_posix()) for p in inside]
-    if path.exists():
+    if path.is_file():
         return [LogFile(path, path.name)]
+    if path.exists():
+        # A log is read more than once: for its digest, its format and its rows. A pipe would not give it twice.
+        raise SourceError("a log must be a regular file", place=str(path), hint="write what a pipe holds to a file")
     matches = [Path(match) for match in glob.glob(str(path), recursive=True)]  # noqa: PTH207  may be absolute
     files = [match for match in matches if match.is_file()]
     if not files:

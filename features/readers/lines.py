@@ -165,12 +165,19 @@ def _split(content: bytes) -> list[bytes]:
 def _decode(line: bytes) -> tuple[dict[str, Any] | None, str]:
     """The object on a line, or None and the rule that the line breaks."""
     try:
-        value = json.loads(line.decode("utf-8"), parse_constant=_no_constant, parse_float=_finite)
+        value = json.loads(
+            line.decode("utf-8"), parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_first_of_a_key
+        )
     except UnicodeDecodeError:
         return None, "utf8"
     except (ValueError, RecursionError):
         return None, "json"
     return (value, "") if isinstance(value, dict) else (None, "json_object")
+
+
+def _first_of_a_key(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """As polars reads a key that stands twice: what a line says must not depend on its neighbours."""
+    return dict(reversed(pairs))
 
 
 def _no_constant(text: str) -> float:

@@ -28,12 +28,14 @@ def read_blocks(path: Path, size: int) -> Iterator[bytes | None]:
                 while plain := raw.read(size):
                     yield plain
                 return
-            held = b""
+            held, marked = b"", True
             for block in _gunzip(raw, size):
                 if block is None:
                     yield from [held, None] if held else [None]
                     return
                 held += block
+                if marked and len(held) >= len(_BOM):
+                    held, marked = held.removeprefix(_BOM), False
                 if len(held) >= size:
                     yield held
                     held = b""

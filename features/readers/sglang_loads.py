@@ -13,11 +13,12 @@ from typing import Any
 
 import polars as pl
 
-from features.readers.base import Batch, ReadContext, Reader, most_have
+from features.readers.base import Batch, ReadContext, Reader, most_have, without_null
 from features.readers.lines import ROW, read_lines
 from features.schemas import DECODE_MOMENTS
 
 _OK = 200
+_BEYOND = -2
 _LOAD = {
     "dp_rank": pl.Int64(),
     "num_running_reqs": pl.Int64(),
@@ -65,13 +66,13 @@ def _repair(value: dict[str, Any]) -> None:
 def _read(path: Path, context: ReadContext) -> Iterator[Batch]:
     del context
     for parsed in read_lines(path, _SCHEMA, repair=_repair):
-        frame = parsed.frame
+        frame, nameless = without_null(parsed.frame, "target")
         failed = (pl.col("status") != _OK).fill_null(value=True)
         size = pl.col("body").struct.field("loads").list.len().fill_null(0)
         answered = frame.filter(~failed)
         filled = answered.filter(size > 0)
         skipped = {"failed_poll": frame.height - answered.height, "no_loads": answered.height - filled.height}
-        yield Batch(_samples(filled), parsed.bad, skipped)
+        yield Batch(_samples(filled), [*parsed.bad, *nameless], skipped)
 
 
 def _samples(polls: pl.DataFrame) -> pl.DataFrame:
@@ -115,7 +116,7 @@ def _samples(polls: pl.DataFrame) -> pl.DataFrame:
         pl.when(decode).then(active).alias("running_tokens"),
         pl.when(pl.col("mode") == "prefill").then(pl.col("sending")).alias("transferring_requests"),
         pl.when(decode).then(pl.col("receiving")).alias("receiving_requests"),
-        pl.col("total_prefill_busy_us").round().cast(pl.Int64).alias("prefill_busy_us"),
+        _whole("total_prefill_busy_us").alias("prefill_busy_us"),
         pl.col("total_prefill_uncached_tokens").alias("prefill_computed_tokens"),
         moments,
         moments.list.get(DECODE_MOMENTS - 1, null_on_oob=True)
@@ -124,6 +125,12 @@ def _samples(polls: pl.DataFrame) -> pl.DataFrame:
         .alias("generated_tokens"),
         ROW,
     )
+
+
+def _whole(name: str) -> pl.Expr:
+    """The nearest integer. A number that int64 cannot hold stays wrong: it becomes _BEYOND, which breaks its rule."""
+    whole = pl.col(name).round().cast(pl.Int64, strict=False)
+    return pl.when(pl.col(name).is_not_null() & whole.is_null()).then(_BEYOND).otherwise(whole)
 
 
 def node_name() -> pl.Expr:

@@ -142,6 +142,26 @@ def test_sql_only_reads_the_lake(tmp_path: Path, sql: str) -> None:
         query(tmp_path, sql)
 
 
+def test_what_cannot_be_asked_is_an_error_with_its_place(tmp_path: Path) -> None:
+    with pytest.raises(LakeError, match=r"must exist.*absent"):
+        query(tmp_path / "absent", "SELECT 1")
+    with pytest.raises(LakeError, match="type that can be shown"):
+        query(tmp_path, "SELECT INTERVAL 1 DAY")
+    Lake(tmp_path).write("requests", DAY, "a", some_requests(2), sources={})
+    Lake(tmp_path).path("requests", DAY, "a").write_bytes(b"PAR1")
+    with pytest.raises(LakeError, match=r"must run.*part\.parquet"):
+        query(tmp_path, "SELECT 1")
+
+
+def test_what_a_killed_writer_left_goes_with_the_next_write(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    left = lake.path("requests", DAY, "a").with_name(".part.parquet.123.tmp")
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"half")
+    lake.write("requests", DAY, "a", some_requests(2), sources={})
+    assert not left.exists()
+
+
 def test_a_connection_reads_views_only(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.write("requests", DAY, "a", some_requests(2), sources={})
