@@ -15,7 +15,7 @@ from pipelines.commands.nightly import nightly
 from pipelines.commands.policy import policy_app
 from pipelines.commands.record import record_app
 from pipelines.commands.sql import sql
-from pipelines.console import WRONG_USE, Mode, command, say
+from pipelines.console import WRONG_USE, Mode, command, emit, say
 
 app = typer.Typer(
     name="routecal",
@@ -60,12 +60,23 @@ def main() -> None:
         arguments = ["--debug", *(a for a in arguments if a != "--debug")]
     try:
         app(args=arguments)
+    except SystemExit as ended:
+        if ended.code == WRONG_USE:
+            _emit_failure(arguments, "the command line must be as --help says")
+        raise
     except Exception as error:
         if Mode.debug:
             raise
         say(f"internal error: {type(error).__name__}: {error}")
         say("  hint:  this is a fault of routecal, not of your input; run it again with --debug")
+        _emit_failure(arguments, f"internal error: {type(error).__name__}: {error}")
         sys.exit(WRONG_USE)
+
+
+def _emit_failure(arguments: list[str], rule: str) -> None:
+    """With `--json` there is an object on every end; where the command printed none, this one."""
+    if "--json" in arguments and not Mode.emitted:
+        emit({"error": {"kind": "UsageError", "rule": rule, "value": None, "place": "", "hint": "see stderr"}})
 
 
 if __name__ == "__main__":

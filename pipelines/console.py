@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any, ParamSpec, TypeVar
 
 import typer
@@ -23,6 +25,8 @@ class Mode:
     """What the options before the command say. One command runs in a process, so one value is enough."""
 
     debug = False
+    emitted = False
+    """The one JSON object was printed."""
 
 
 def say(text: str = "") -> None:
@@ -31,8 +35,24 @@ def say(text: str = "") -> None:
 
 
 def emit(value: dict[str, Any]) -> None:
-    """The one JSON object of `--json`, on stdout."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+    """The one JSON object of `--json`, on stdout: ASCII, whatever a file's name or a terminal's encoding is."""
+    Mode.emitted = True
+    sys.stdout.write(json.dumps(_plain(value), allow_nan=False) + "\n")
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401  any value of a report or a query
+    """The value as JSON can say it: numbers that are none (NaN, infinities) are null, times are ISO texts."""
+    if isinstance(value, Mapping):
+        return {key if isinstance(key, str) else str(key): _plain(held) for key, held in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(held) for held in value]
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, bytes):
+        return value.hex()
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
 def show_error(error: RoutecalError, *, as_json: bool) -> None:

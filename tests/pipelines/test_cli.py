@@ -159,3 +159,29 @@ def test_help_names_every_command_and_loads_no_heavy_library() -> None:
     shown = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert shown.strip().endswith("[]")
     assert all(name in shown for name in ("ingest", "record", "sql"))
+
+
+def test_json_is_json_whatever_the_values(trace: Path) -> None:
+    ingest(trace)
+    query = "SELECT 'NaN'::DOUBLE, 'inf'::DOUBLE, 3::HUGEINT, sum(prompt_tokens), 'é', DATE '2026-11-01' FROM requests"
+    result = run("sql", query, "--lake", trace.parent / "lake", "--json")
+    (row,) = json.loads(result.stdout, parse_constant=lambda text: pytest.fail(f"{text} is no JSON"))["rows"]
+    assert row == [None, None, 3, 2048, "é", "2026-11-01"]
+
+
+@pytest.mark.parametrize("arguments", [["ingest", "--json"], ["sql", "SELECT 1", "--json", "--nope"]])
+def test_wrong_use_prints_an_object_too(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["routecal", *arguments])
+    monkeypatch.setattr("pipelines.console.Mode.emitted", False)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert json.loads(capsys.readouterr().out)["error"]["kind"] == "UsageError"
+
+
+def test_sql_of_a_lake_that_is_not_there(tmp_path: Path) -> None:
+    result = run("sql", "SELECT 1", "--lake", tmp_path / "absent", "--json")
+    assert result.exit_code == 2
+    assert json.loads(result.stdout)["error"]["rule"] == "a lake must exist"
