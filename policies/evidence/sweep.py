@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -26,7 +27,9 @@ class LoadCarried:
 
 @dataclass(frozen=True, slots=True)
 class SweepPlan:
-    """From `start` up while goodput holds (else down) by `step`; then halve the bracket `halvings` times."""
+    """From `start` up while goodput holds (else down) by `step`, twice it, four times it …; then halve the bracket until
+    it is no wider than `step`, and `halvings` times more.
+    """
 
     level: float = 0.9
     start: float = 1.0
@@ -52,16 +55,19 @@ def sweep_steps(plan: SweepPlan) -> Steps:
     curve[load] = yield load
     up = curve[load] >= plan.level
     limit = plan.high if up else plan.low
+    stride = plan.step
     while True:
         if load == limit:
             return LoadCarried(plan.level, load, "at_least" if up else "at_most", tuple(sorted(curve.items())))
         last = load
-        load = round(min(limit, load + plan.step) if up else max(limit, load - plan.step), 9)
+        load = round(min(limit, load + stride) if up else max(limit, load - stride), 9)
+        stride *= 2
         curve[load] = yield load
         if (curve[load] >= plan.level) != up:
             break
     holds, falls = (last, load) if up else (load, last)
-    for _ in range(plan.halvings):
+    halvings = plan.halvings + max(0, math.ceil(math.log2(abs(falls - holds) / plan.step) - 1e-9))
+    for _ in range(halvings):
         middle = round((holds + falls) / 2, 9)
         curve[middle] = yield middle
         holds, falls = (middle, falls) if curve[middle] >= plan.level else (holds, middle)

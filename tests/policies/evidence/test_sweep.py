@@ -36,12 +36,18 @@ def test_arms_are_swept_in_step() -> None:
     found = sweep_all(list(knee), SweepPlan(), goodput)
     assert {name: f.load for name, f in found.items()} == pytest.approx(knee)
     assert rounds[0] == ["simple", "joint"]
-    assert len(rounds) == 5  # joint: 1.0, 1.1, 1.2, 1.3, then the middle
+    assert len(rounds) == 5  # joint: 1.0, 1.1, 1.3, then the middle of 1.1 and 1.3, then the middle of its half
 
 
 def test_a_cliff_is_bracketed() -> None:
     found = sweep_all(["a"], SweepPlan(), lambda asked: [0.99 if load < 1.13 else 0.1 for _, load in asked])["a"]
     assert 1.1 < found.load < 1.15
+
+
+def test_far_crossings_need_few_loads() -> None:
+    found = sweep_all(["a"], SweepPlan(high=2.6), lambda asked: [0.9 + 0.2 * (2.03 - load) for _, load in asked])["a"]
+    assert found.load == pytest.approx(2.03)
+    assert len(found.curve) <= 9
 
 
 def test_a_plan_that_makes_no_sense_is_refused() -> None:
