@@ -1,0 +1,96 @@
+"""Speed of the twin: `python -m benchmarks.replay [--json]`.
+
+One run, ratios within it: the compiled engine under each family, and against the plain reference on the head of the
+same traffic. Traffic: one day of the demo's world; `--requests` cuts the part that the reference replays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from pipelines.demo.serve import emulated_traffic, serve
+from pipelines.demo.workspace import prepare
+from pipelines.demo.world import World, load_world
+from policies.families.registry import FAMILIES
+from policies.policy import default_policy
+from policies.twin.reference import replay_reference
+from policies.twin.replay import replay
+from policies.twin.workload import Workload
+
+REPEATS = 5
+
+
+def seconds(call: Callable[[], object], repeats: int) -> float:
+    """Median process time of a call."""
+    times = []
+    for _ in range(repeats):
+        began = time.process_time()
+        call()
+        times.append(time.process_time() - began)
+    return statistics.median(times)
+
+
+def head(workload: Workload, n: int) -> Workload:
+    """The first n requests."""
+    ids = workload.block_ids[: workload.block_offset[n]]
+    return Workload(
+        arrival_ns=workload.arrival_ns[:n],
+        prompt_tokens=workload.prompt_tokens[:n],
+        output_tokens=workload.output_tokens[:n],
+        class_index=workload.class_index[:n],
+        block_offset=workload.block_offset[: n + 1],
+        block_ids=np.unique(ids, return_inverse=True)[1].astype(np.int32),
+        forced_prefill=workload.forced_prefill[:n],
+        forced_decode=workload.forced_decode[:n],
+        scored=workload.scored[:n],
+    )
+
+
+def main() -> None:
+    """Print one table, or one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--requests", type=int, default=300)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        workspace = prepare("demo", root=Path(folder))
+    pool = workspace.settings.pool(workspace.pool)
+    world = load_world(workspace.world_path)
+    world = World(world.file.model_copy(update={"days": 1}), world.laws, world.noise)
+    served = serve(world, pool, emulated_traffic(world, pool.kv.block_tokens))
+    base = default_policy(pool.classes)
+
+    def run(family: str, workload: Workload, how: Callable[..., object]) -> Callable[[], object]:
+        guess = np.full(workload.requests, world.file.output_guess_tokens, np.int32)
+        policy = replace(base, family=family)
+        return lambda: how(
+            served.cluster, world.laws, policy, workload, seed=1, estimated_output=guess, expected_output=guess
+        )
+
+    n = served.workload.requests
+    result: dict[str, float] = {"requests": n, "decode_steps": served.replay.counters.decode_steps}
+    for family in FAMILIES:
+        result[f"{family}_requests_per_s"] = round(n / seconds(run(family, served.workload, replay), REPEATS))
+    small = head(served.workload, options.requests)
+    slow = seconds(run("routecal", small, replay_reference), 1)
+    fast = seconds(run("routecal", small, replay), REPEATS)
+    result["ratio_to_reference"] = round(slow / fast, 1)
+    if options.json:
+        sys.stdout.write(json.dumps(result) + "\n")
+        return
+    for key, value in result.items():
+        sys.stdout.write(f"{key:<36}{value:>14,.1f}\n")
+
+
+if __name__ == "__main__":
+    main()
