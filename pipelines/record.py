@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import json
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections import Counter
@@ -24,7 +25,9 @@ from features.errors import SettingsError
 LOADS_PATH = "/v1/loads?include=core,disagg,queues,memory"
 OK, NO_ANSWER = 200, 0
 MAX_BODY_BYTES = 16 << 20
+_READ_BYTES = 1 << 16
 US_PER_S = 1_000_000
+DAY_S = 86_400
 
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Workers are reached directly: a proxy would answer for a dead one."""
@@ -44,19 +47,19 @@ class Recording:
         if not self.targets:
             raise SettingsError("a recording must have targets", hint="--targets http://host:port")
         for target in self.targets:
-            parts = urlsplit(target)
-            if parts.scheme not in {"http", "https"} or not parts.hostname:
+            if not _is_http(target):
                 raise SettingsError("a target must be an http URL", value=target, hint="such as http://10.0.0.1:30000")
         if len(set(self.targets)) != len(self.targets):
             raise SettingsError("a target must be named once", value=sorted(self.targets))
-        for name in ("period_s", "timeout_s"):
-            if getattr(self, name) <= 0:
-                raise SettingsError(f"`{name} > 0` must hold", value=getattr(self, name))
+        for name, most_s in (("period_s", DAY_S), ("timeout_s", DAY_S), ("duration_s", 366 * DAY_S)):
+            value = getattr(self, name)
+            if value is not None and not 0 < value <= most_s:  # NaN does not hold either
+                raise SettingsError(f"`0 < {name} <= {most_s}` must hold", value=value)
 
 
 @dataclass(slots=True)
 class Tally:
-    """Polls by target: answered with 200, answered otherwise, not answered. Files written."""
+    """Polls by target: answered with 200 and JSON, answered otherwise, not answered. Files written."""
 
     ok: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
@@ -112,20 +115,42 @@ def poll(target: str, *, timeout_s: float, now_us: int) -> dict[str, Any]:
     status, body = NO_ANSWER, b""
     try:
         with _OPENER.open(request, timeout=timeout_s) as answer:
-            status, body = answer.status, answer.read(MAX_BODY_BYTES)
+            status, body = answer.status, _body(answer, time.monotonic() + timeout_s)
     except urllib.error.HTTPError as error:
         with error:
             return _line(now_us, target, error.code, {"error": str(error.reason)})
     except (OSError, ValueError, http.client.HTTPException) as error:  # refused, timed out, reset, not HTTP
         return _line(now_us, target, NO_ANSWER, {"error": str(getattr(error, "reason", error)) or type(error).__name__})
     try:
-        return _line(now_us, target, status, json.loads(body))
-    except ValueError:  # the reader quarantines it, with its text to look at
+        return _line(now_us, target, status, json.loads(body, parse_constant=_no_constant))
+    except (ValueError, RecursionError):  # the reader quarantines it, with its text to look at
         return _line(now_us, target, status, {"error": "not JSON", "text": body[:500].decode("utf-8", "replace")})
+
+
+def _body(answer: http.client.HTTPResponse, end_s: float) -> bytes:
+    """What a target answers until `end_s`: its timeout is for the whole, not for each drop of it."""
+    held = b""
+    while len(held) < MAX_BODY_BYTES and (block := answer.read1(_READ_BYTES)):
+        held += block
+        if time.monotonic() > end_s:
+            raise TimeoutError("timed out")
+    return held
+
+
+def _no_constant(text: str) -> float:
+    raise ValueError(text)
 
 
 def _line(polled_at_us: int, target: str, status: int, body: object) -> dict[str, Any]:
     return {"polled_at_us": polled_at_us, "target": target, "status": status, "body": body}
+
+
+def _is_http(target: str) -> bool:
+    try:
+        parts = urlsplit(target)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:  # no such port, half an IPv6 address
+        return False
 
 
 class _Lines:
@@ -139,8 +164,9 @@ class _Lines:
         """Raises OSError if the file cannot be written."""
         day = datetime.fromtimestamp(line["polled_at_us"] / US_PER_S, UTC).date().isoformat()
         path = Path(self._pattern.replace("{day}", day))
-        data = (json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n").encode()
-        counter = tally.ok if line["status"] == OK else tally.refused if line["status"] else tally.silent
+        data = (json.dumps(line, separators=(",", ":")) + "\n").encode()
+        told = line["status"] == OK and not (isinstance(line["body"], dict) and "error" in line["body"])
+        counter = tally.ok if told else tally.refused if line["status"] else tally.silent
         with self._lock:
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("ab") as file:

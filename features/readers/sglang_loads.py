@@ -50,7 +50,8 @@ _SCHEMA = {
 def _sniff(objects: list[dict[str, Any]]) -> str:
     if not most_have(objects, "polled_at_us", "target", "status", "body"):
         return ""
-    answered = [value["body"] for value in objects if isinstance(value.get("body"), dict)]
+    bodies = [value["body"] for value in objects if isinstance(value.get("body"), dict) and value.get("status") == _OK]
+    answered = [body for body in bodies if "error" not in body]  # what the recorder puts for an answer that is no JSON
     if answered and not any("loads" in body for body in answered):
         return ""
     return "lines are polls (polled_at_us, target, status, body) whose body has loads"

@@ -29,6 +29,10 @@ LOADS = {
 ROOT = Path(__file__).parents[2]
 
 
+WRONG = {"/text": b"hello", "/deep": b"[" * 100_000, "/nan": b'{"loads": [{"dp_rank": NaN}]}'}
+"""Answers with status 200 that are no JSON."""
+
+
 class Engine(BaseHTTPRequestHandler):
     """Answers by path: `/v1/loads` as SGLang does, the others each in their own wrong way."""
 
@@ -36,8 +40,12 @@ class Engine(BaseHTTPRequestHandler):
         status, body = 200, json.dumps(LOADS).encode()
         if self.path.startswith("/busy"):
             status, body = 503, b"overloaded"
-        elif self.path.startswith("/text"):
-            body = b"hello"
+        elif self.path in WRONG:
+            body = WRONG[self.path]
+        elif self.path == "/drip":
+            body = b" " * 30
+        elif self.path == "/odd":
+            body = b'{"loads": [], "name": "\\ud800"}'
         elif self.path.startswith("/stall"):
             time.sleep(1.0)
         elif not self.path.startswith("/v1/loads?include=core"):
@@ -45,6 +53,11 @@ class Engine(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
+        if self.path == "/drip":
+            for _ in range(30):
+                self.wfile.write(b" ")
+                time.sleep(0.1)
+            return
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
@@ -95,6 +108,31 @@ def test_a_dead_target_does_not_slow_the_others(engine: str, dead: str, tmp_path
     assert report.accepted == tally.ok[engine]
 
 
+def test_what_a_target_answers_never_ends_the_recording(engine: str, tmp_path: Path) -> None:
+    for path in (*WRONG, "/odd"):
+        out = tmp_path / f"{path[1:]}.jsonl"
+        recording = Recording((engine + path,), str(out), period_s=0.05, duration_s=0.3)
+        tally = record(recording, now_s=time.time, stop=threading.Event())
+        assert tally.polls == len(lines_of(out)) >= 2
+        assert tally.refused.total() == (0 if path == "/odd" else tally.polls)
+
+
+def test_an_answer_that_drips_is_cut_off_at_the_timeout(engine: str) -> None:
+    began_s = time.monotonic()
+    line = poll(f"{engine}/drip", timeout_s=0.3, now_us=7)
+    assert time.monotonic() - began_s < 1.5
+    assert (line["status"], line["body"]) == (0, {"error": "timed out"})
+
+
+def test_a_file_of_failed_polls_only_is_still_a_file_of_polls(engine: str, dead: str, tmp_path: Path) -> None:
+    out = tmp_path / "loads.jsonl"
+    targets = (dead, f"{engine}/busy", f"{engine}/text")
+    tally = record(Recording(targets, str(out), duration_s=0.2), now_s=time.time, stop=threading.Event())
+    report = ingest(out, format="auto", pool="p", lake=Lake(tmp_path / "lake"))
+    assert report.format == "sglang-loads"
+    assert (report.skipped, report.nothing_read) == (tally.polls, False)
+
+
 def test_the_file_follows_the_utc_day(engine: str, tmp_path: Path) -> None:
     midnight_s, started_s = 1_793_664_000.0, time.monotonic()
     recording = Recording((engine,), str(tmp_path / "{day}.jsonl"), period_s=0.1, duration_s=0.6)
@@ -128,11 +166,19 @@ def test_ctrl_c_ends_the_command_with_whole_lines(engine: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("targets", "rule"),
     [((), "must have targets"), (("10.0.0.1:30000",), "http URL"), (("file:///etc/passwd",), "http URL"),
+     (("http://a:99999",), "http URL"), (("http://a:port",), "http URL"), (("http://[::1",), "http URL"),
      (("http://a", "http://a"), "named once")],
 )  # fmt: skip
 def test_targets_are_checked(targets: tuple[str, ...], rule: str) -> None:
     with pytest.raises(SettingsError, match=rule):
         Recording(targets, "x")
+
+
+@pytest.mark.parametrize("name", ["period_s", "timeout_s", "duration_s"])
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf"), 1e300])
+def test_seconds_are_checked(name: str, value: float) -> None:
+    with pytest.raises(SettingsError, match=name):
+        Recording(("http://a",), "x", **{name: value})
 
 
 def test_an_unwritable_file_is_an_error(engine: str, tmp_path: Path) -> None:
