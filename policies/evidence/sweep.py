@@ -35,7 +35,7 @@ class SweepPlan:
     start: float = 1.0
     step: float = 0.1
     low: float = 0.5
-    high: float = 1.8
+    high: float = 2.4
     halvings: int = 1
 
     def __post_init__(self) -> None:
