@@ -153,32 +153,33 @@ def run(
                 t = ps[p, P_END]
                 kind = 2
                 at = p
-        horizon = t
         for d in range(decode_nodes):
-            if ds[d, D_END] < t:
+            if ds[d, D_END] < t and waits(ds, d):
                 t = ds[d, D_END]
                 kind = 3
                 at = d
-            # A D that runs on its own cannot disturb another: only one that waits bounds how far others run ahead.
-            if ds[d, D_END] < horizon and waits(ds, d):
-                horizon = ds[d, D_END]
         for k in range(routers):
-            if rs[k, R_SAMPLE_DONE] < rs[k, R_SAMPLE_END]:
-                due = rt.sample_time[rs[k, R_SAMPLE_DONE]]
-                horizon = min(horizon, due)
-                if due < t:
-                    t = due
-                    kind = 4
-                    at = k
-        if poll < polls:
-            horizon = min(horizon, rec.poll_time[poll])
-            if rec.poll_time[poll] < t:
-                t = rec.poll_time[poll]
-                kind = 5
+            if rs[k, R_SAMPLE_DONE] < rs[k, R_SAMPLE_END] and rt.sample_time[rs[k, R_SAMPLE_DONE]] < t:
+                t = rt.sample_time[rs[k, R_SAMPLE_DONE]]
+                kind = 4
+                at = k
+        if poll < polls and rec.poll_time[poll] < t:
+            t = rec.poll_time[poll]
+            kind = 5
+        # A D that waits for nothing disturbs nobody: it runs on its own up to the event, and before a sample or poll
+        # its boundary at the very instant counts too. One that comes to wait on the way is an event of its own.
+        limit = t + 1 if kind >= 4 else t
+        came_to_wait = False
+        for d in range(decode_nodes):
+            while ds[d, D_END] < limit and not waits(ds, d):
+                decode_boundary(dec, x, ps, ds, q, counters, d, ds[d, D_END], limit)
+            came_to_wait = came_to_wait or ds[d, D_END] < limit
+        if came_to_wait:
+            continue
         if t == NEVER:
             return
         if kind == 3:
-            decode_boundary(dec, x, ps, ds, q, counters, at, t, horizon)
+            decode_boundary(dec, x, ps, ds, q, counters, at, t, t)
         elif kind == 2:
             prefill_boundary(pre, ps, ds, q, counters, at, t)
         elif kind == 1:
