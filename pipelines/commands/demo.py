@@ -69,6 +69,7 @@ def demo(
                 "lake": str(storage.lake),
                 "mlflow_uri": storage.mlflow_uri,
                 "settings": str(emulated.workspace.settings_path),
+                "timings_s": {stage: round(seconds, 1) for stage, seconds in result.timings_s.items()},
             }
         )
 
