@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Mapping
 from datetime import date, datetime, timedelta
 from typing import Any
@@ -19,6 +20,7 @@ from policies.kernel_types import TERMS
 from policies.policy import ClassPolicy, Policy
 from policies.policy_models import EVIDENCE_KEYS, SCHEMA_VERSION, UNHASHED, JsonObject, PolicyFile
 
+_WHOLE = re.compile(r"-?\d{1,308}")
 VALID_DAYS = 7
 LEASE_S = 60.0
 
@@ -131,15 +133,33 @@ def to_bytes(file: PolicyFile) -> bytes:
 def parse(data: bytes, *, place: str = "$") -> PolicyFile:
     """A strict reading. PolicyError names the first rule that is broken, the value and its JSON path.
 
-    The stated hashes are not compared with the content here; `policies.signing.verify` does.
+    The stated hashes are not compared with the content here; `policies.signing.verify` does. What two readers may take
+    for two different things (a key that stands twice, a number beyond float64) is refused, whoever signed it.
     """
     try:
-        value = json.loads(data)
+        value = json.loads(
+            data.decode("utf-8"), object_pairs_hook=_each_key_once, parse_int=_whole, parse_constant=_whole
+        )
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise PolicyError("a policy file must be JSON", value=str(error), place=place) from error
     if not isinstance(value, dict):
         raise PolicyError("a policy file must be one JSON object", value=type(value).__name__, place=place)
     return _validated(value, place)
+
+
+def _each_key_once(pairs: list[tuple[str, Any]]) -> JsonObject:
+    held = dict(pairs)
+    if len(held) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise PolicyError("a key must stand once in its object", value=twice)
+    return held
+
+
+def _whole(text: str) -> int:
+    if not _WHOLE.fullmatch(text):
+        raise PolicyError("a number must be one of JSON and fit a float64", value=text[:40])
+    return int(text)
 
 
 def policy_of(file: PolicyFile) -> Policy:

@@ -161,7 +161,7 @@ def _decoded(text: str) -> bytes | None:
 def _statement(payload: bytes) -> Mapping[str, Any] | None:
     try:
         value = json.loads(payload)
-    except (UnicodeDecodeError, json.JSONDecodeError):
+    except (ValueError, RecursionError):  # no text, no JSON, a number without end
         return None
     return value if isinstance(value, dict) else None
 

@@ -11,13 +11,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from policies.kernel_types import TERMS
 from policies.view import DecodeView, PrefillView, RequestView, RouterView, UplinkView
 
 Seed = Annotated[str, Field(pattern="^(0|[1-9][0-9]{0,19})$", description="unsigned 64-bit number, decimal digits")]
 Count = Annotated[int, Field(ge=0, le=2**53 - 1)]
+Some = Annotated[int, Field(gt=0, le=2**31)]
+MAX_CHUNKS = 65_536
 
 
 class Strict(BaseModel):
@@ -41,6 +43,8 @@ ViewModel = _model_of(
         "prefill": tuple[_model_of(PrefillView), ...],  # type: ignore[misc]  # a model made at run time
         "decode": tuple[_model_of(DecodeView), ...],  # type: ignore[misc]
         "uplinks": tuple[_model_of(UplinkView), ...],  # type: ignore[misc]
+        "block_tokens": Some,
+        "chunk_tokens": Some,
     },
 )
 
@@ -98,6 +102,13 @@ class VectorModel(Strict):
     rules: Rules
     view: ViewModel  # type: ignore[valid-type]  # made above from the dataclass
     expected: Expected
+
+    @model_validator(mode="after")
+    def _can_be_decided(self) -> VectorModel:
+        request, chunk_tokens = self.view.request, self.view.chunk_tokens  # type: ignore[attr-defined]  # as above
+        if request.prompt_tokens > MAX_CHUNKS * chunk_tokens:  # a file must not keep its reader busy
+            raise ValueError(f"a vector's prompt must not have more than {MAX_CHUNKS} chunks")
+        return self
 
 
 def view_to_json(view: RouterView) -> dict[str, Any]:

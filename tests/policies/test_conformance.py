@@ -75,6 +75,22 @@ def test_a_wrong_vector_is_found():
     assert len({vector for vector, _ in found}) in (1, 2)
 
 
+@pytest.mark.parametrize(
+    ("family", "side", "column", "value"),
+    [
+        ("routecal", "prefill", "port_bytes_per_s", 0.0),
+        ("routecal", "decode", "receiving_requests", -1.0),
+        ("lowest_utilisation", "decode", "usable_blocks", 0.0),
+    ],
+)
+def test_a_view_that_cannot_be_decided_is_a_failure(family, side, column, value):
+    held = to_json(FILE)
+    vector = next(v for v in held["vectors"] if v["name"] == f"{family}/plain")
+    for node in vector["view"][side]:
+        node[column] = value
+    assert (vector["name"], "view") in [(failure.vector, failure.field) for failure in check(sealed(held))]
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_compiled_decision_conforms(family):
     policy, laws = policy_of(FILE), estimators_of(FILE)

@@ -151,3 +151,29 @@ def test_errors_name_the_place(value, place):
 def test_what_is_no_policy_is_refused(data):
     with pytest.raises(PolicyError):
         parse(data)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "rule"),
+    [
+        (b'"family":"routecal"', b'"family":"lmetric","family":"routecal"', "stand once"),
+        (b'"threshold":0.05', b'"threshold":' + b"9" * 400, "float64"),
+        (b'"threshold":0.05', b'"threshold":' + b"9" * 5_000, "float64"),
+        (b'"threshold":0.05', b'"threshold":Infinity', "float64"),
+        (b'"chunk_tokens":8192,"decode"', b'"chunk_tokens":0,"decode"', "chunk_tokens"),
+        (b'"chunk_tokens":8192,"decode"', b'"chunk_tokens":1,"decode"', "65536 chunks"),
+    ],
+)
+def test_what_two_readers_may_take_for_two_things_or_never_end_is_refused(before, after, rule):
+    data = to_bytes(FILE)
+    if rule.endswith("chunks"):
+        data = data.replace(b'"prompt_tokens":', b'"prompt_tokens":9')
+    assert before in data
+    with pytest.raises(PolicyError, match=rule):
+        parse(data.replace(before, after))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
+def test_other_encodings_are_refused(encoding):
+    with pytest.raises(PolicyError, match="must be JSON"):
+        parse(to_bytes(FILE).decode().encode(encoding))
