@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from features.errors import LakeError
-from features.parquet import file_digest, parquet_bytes, read_parquet, write_atomically
+from features.parquet import file_digest, parquet_bytes, read_parquet, read_sources, write_atomically
 from features.schemas import TABLES, with_all_columns
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class Lake:
 
         Raises LakeError if there is no such partition.
         """
-        return read_parquet(self._existing(table, day, pool))[1]
+        return read_sources(self._existing(table, day, pool))
 
     def write_quarantine(self, table: str, pool: str, source_digest: str, frame: pl.DataFrame) -> Path:
         """Keeps the rows of one log that broke a rule; the same log replaces its own file."""

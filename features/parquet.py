@@ -67,13 +67,28 @@ def read_parquet(path: Path) -> tuple[pl.DataFrame, dict[str, str]]:
         metadata = pl.read_parquet_metadata(io.BytesIO(content))
         frame = pl.read_parquet(io.BytesIO(content))
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise LakeError(
-            "a partition must be a whole Parquet file",
-            value=str(error).splitlines()[0],
-            place=str(path),
-            hint="remove the file and ingest its day again",
-        ) from error
+        raise _damaged(path, error) from error
     return frame, dict(json.loads(metadata.get(SOURCES_KEY, "{}")))
+
+
+def read_sources(path: Path) -> dict[str, str]:
+    """Sources of a file, without its rows.
+
+    Raises LakeError if the file is damaged.
+    """
+    try:
+        return dict(json.loads(pl.read_parquet_metadata(path).get(SOURCES_KEY, "{}")))
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> LakeError:
+    return LakeError(
+        "a partition must be a whole Parquet file",
+        value=str(error).splitlines()[0],
+        place=str(path),
+        hint="remove the file and ingest its day again",
+    )
 
 
 def file_digest(path: Path) -> str:

@@ -140,6 +140,8 @@ def parse(data: bytes, *, place: str = "$") -> PolicyFile:
         value = json.loads(
             data.decode("utf-8"), object_pairs_hook=_each_key_once, parse_int=_whole, parse_constant=_whole
         )
+    except PolicyError as error:
+        raise PolicyError(error.rule, value=error.value, place=place) from None
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise PolicyError("a policy file must be JSON", value=str(error), place=place) from error
     if not isinstance(value, dict):

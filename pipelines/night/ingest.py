@@ -9,7 +9,8 @@ from pathlib import Path
 from features.errors import SourceError
 from features.ingest import IngestReport, ingest
 from features.lake import Lake
-from features.readers.files import find_logs
+from features.readers.files import LogFile, find_logs
+from features.schemas import TABLES
 from pipelines.settings import Pool, Source
 
 DAY_MARK = "{day}"
@@ -32,20 +33,48 @@ def ingest_day(lake: Lake, pool: Pool, day: date, *, base: Path) -> tuple[Ingest
 
 
 def ingest_history(lake: Lake, pool: Pool, days: Sequence[date], *, base: Path) -> tuple[IngestReport, ...]:
-    """Ingest days of which the lake has no requests yet, where their logs are there. A day without logs is no error.
+    """Ingest logs of earlier days that the lake has no row of yet: of a day that is new, or of a night that was broken.
 
-    Sources whose paths name no day hold all days: `ingest_day` reads them.
+    A day without logs is no error, and a log that cannot be read costs itself only. Sources whose paths name no day hold
+    all days: `ingest_day` reads them.
     """
-    there = set(lake.days("requests", pool.name))
     reports = []
     for day in days:
-        if day in there:
-            continue
+        held = _held(lake, pool, day)
         for source in pool.sources:
-            paths = [p for p in source.paths_of(day, base) if _exists(p)]
-            if paths and any(DAY_MARK in path for path in source.paths):
+            if not any(DAY_MARK in path for path in source.paths):
+                continue
+            logs = {path: _logs(path) for path in source.paths_of(day, base)}
+            paths = [path for path, found in logs.items() if found]
+            if all(log.name in held for path in paths for log in logs[path]):
+                continue
+            try:
                 reports.append(_ingest(lake, pool, source, paths))
+            except SourceError as error:
+                reports.append(_unreadable(source, sum(map(len, logs.values())), error))
     return tuple(reports)
+
+
+def _held(lake: Lake, pool: Pool, day: date) -> set[str]:
+    """Names of the logs that a day's partitions came from."""
+    tables = [table for table in TABLES if day in lake.days(table, pool.name)]
+    return {name.rpartition("#")[0] for table in tables for name in lake.sources(table, day, pool.name)}
+
+
+def _unreadable(source: Source, files: int, error: SourceError) -> IngestReport:
+    """The report of logs of which nothing could be read; each counts as one quarantined row."""
+    return IngestReport(
+        format=source.format,
+        files=files,
+        read=files,
+        accepted=0,
+        quarantined=files,
+        skipped=0,
+        duplicates=0,
+        rules={"file_unreadable": files},
+        partitions=[],
+        unreadable={error.place: str(error)},
+    )
 
 
 def _ingest(lake: Lake, pool: Pool, source: Source, paths: Sequence[Path]) -> IngestReport:
@@ -60,9 +89,9 @@ def _ingest(lake: Lake, pool: Pool, source: Source, paths: Sequence[Path]) -> In
     )
 
 
-def _exists(path: Path) -> bool:
-    """Whether a path, folder or pattern means a log."""
+def _logs(path: Path) -> list[LogFile]:
+    """Logs that a path, folder or pattern means, none if there are none."""
     try:
-        return bool(find_logs([path]))
+        return find_logs([path])
     except SourceError:
-        return False
+        return []

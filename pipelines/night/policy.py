@@ -208,7 +208,7 @@ def kept_back(file: PolicyFile) -> tuple[str, ...]:
     for gate in gates:
         status = gate.get("status") if isinstance(gate, dict) else None
         if status not in ("pass", "waived"):
-            found.append(f"Gate {gate['name'] if isinstance(gate, dict) else gate} is {status}.")
+            found.append(f"Gate {gate.get('name') if isinstance(gate, dict) else gate} is {status}.")
     return tuple(found)
 
 

@@ -117,3 +117,40 @@ def test_history_is_ingested_where_its_logs_are(tmp_path: Path) -> None:
     (report,) = ingest_day(lake, pool, DAY_1 + timedelta(days=2), base=settings.base)
     assert (report.accepted, report.duplicates) == (0, 1)
     assert lake.days("requests", "small") == [DAY_1, DAY_1 + timedelta(days=2)]
+
+
+def test_history_that_a_broken_night_left_half_is_finished(tmp_path: Path) -> None:
+    from features.readers.published import request_lines
+    from features.readers.sglang_polls import poll_lines
+
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / f"requests-{DAY_1}.jsonl").write_bytes(request_lines(pl.DataFrame([row(DAY_1, 1, "r")])))
+    polls = poll_lines(pl.DataFrame([sample(midnight(DAY_1), "d0/dp0", 9, 64)]))
+    (logs / f"loads-{DAY_1}.jsonl").write_bytes(polls)
+    settings = write_settings(tmp_path, text=SIZED)
+    pool = settings.pool("small")
+    lake = Lake(settings.storage.lake)
+    broken_off = replace(pool, sources=pool.sources[:1])
+    ingest_history(lake, broken_off, [DAY_1], base=settings.base)
+    assert lake.days("node_loads", "small") == []
+    assert [report.accepted for report in ingest_history(lake, pool, [DAY_1], base=settings.base)] == [1]
+    assert lake.days("node_loads", "small") == [DAY_1]
+    assert ingest_history(lake, pool, [DAY_1], base=settings.base) == ()
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00\x01", b"text\n"])
+def test_a_damaged_log_of_the_history_costs_itself_only(tmp_path: Path, content: bytes) -> None:
+    from features.readers.published import request_lines
+
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / f"requests-{DAY_1}.jsonl").write_bytes(content)
+    second = DAY_1 + timedelta(days=1)
+    (logs / f"requests-{second}.jsonl").write_bytes(request_lines(pl.DataFrame([row(second, 1, "r")])))
+    settings = write_settings(tmp_path, text=SIZED)
+    pool = replace(settings.pool("small"), sources=settings.pool("small").sources[:1])
+    damaged, good = ingest_history(Lake(settings.storage.lake), pool, [DAY_1, second], base=settings.base)
+    assert (damaged.read, damaged.quarantined, damaged.rules) == (1, 1, {"file_unreadable": 1})
+    assert str(logs / f"requests-{DAY_1}.jsonl") in damaged.unreadable
+    assert (good.read, good.accepted) == (1, 1)

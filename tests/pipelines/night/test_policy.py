@@ -57,6 +57,7 @@ def made(pool: Pool, evidence: dict[str, Any] | None, day: date = date(2026, 3, 
         (proof(gates=[]), ("The evidence has no gates.",)),
         (proof(gates=[{"name": "drills", "status": "not_run"}]), ("Gate drills is not_run.",)),
         (proof(gates=[{"name": "validation", "status": "fail"}]), ("Gate validation is fail.",)),
+        (proof(gates=[{}, "drills"]), ("Gate None is None.", "Gate drills is None.")),
     ],
 )
 def test_gates_are_read_again_from_the_file(
