@@ -35,8 +35,8 @@ def ingest_day(lake: Lake, pool: Pool, day: date, *, base: Path) -> tuple[Ingest
 def ingest_history(lake: Lake, pool: Pool, days: Sequence[date], *, base: Path) -> tuple[IngestReport, ...]:
     """Ingest logs of earlier days that the lake has no row of yet: of a day that is new, or of a night that was broken.
 
-    A day without logs is no error, and a log that cannot be read costs itself only. Sources whose paths name no day hold
-    all days: `ingest_day` reads them.
+    A day without logs is no error, and a log that cannot be read costs itself only. Sources whose paths name no day
+    hold all days: `ingest_day` reads them.
     """
     reports = []
     for day in days:
