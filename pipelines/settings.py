@@ -208,6 +208,6 @@ def parse_settings(text: str, *, base: Path, place: str = SETTINGS_NAME) -> Sett
 
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # no TOML, or a number or nesting that no settings need
         raise SettingsError("settings must be TOML", value=str(error), place=place) from error
     return build(validated(table, place), base=base, place=place)

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, Field, StringConstraints
 
-from pipelines.settings_pool_file import EngineFile, KvFile, NodesFile, RouterFile, Strict, UplinkFile, When
+from pipelines.settings_pool_file import DAY_MS, EngineFile, KvFile, NodesFile, RouterFile, Strict, UplinkFile, When
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Frac = Annotated[float, Field(gt=0, lt=1)]
@@ -56,8 +56,8 @@ class ClassFile(Strict):
     """One SLO class. A target that is left out does not count."""
 
     objective: Literal["slo_goodput", "deadline", "token_throughput"] = "slo_goodput"
-    ttft_target_ms: float | None = Field(None, gt=0)
-    tpot_target_ms: float | None = Field(None, gt=0)
+    ttft_target_ms: float | None = Field(None, gt=0, le=DAY_MS)
+    tpot_target_ms: float | None = Field(None, gt=0, le=DAY_MS)
     weight: float = Field(1.0, gt=0, description="what a request of this class is worth")
     quantile: Frac = Field(0.9, description="level of the output length that is booked")
     reserve_blocks: float = Field(0.0, ge=0, description="blocks of D that stay free; the search moves a multiplier")
@@ -108,15 +108,15 @@ class IncumbentFile(Strict):
 class SearchFile(Strict):
     """Budget of the weight search."""
 
-    trials: int = Field(96, ge=1)
-    batch: int = Field(8, ge=1)
+    trials: int = Field(96, ge=1, le=100_000)
+    batch: int = Field(8, ge=1, le=10_000)
     patience: int = Field(4, ge=1, description="batches without gain before it stops")
     min_gain: float = Field(0.0005, ge=0, description="goodput, as a fraction")
     startup: int = Field(16, ge=1, description="start points and random trials before the model of the search steers")
     loads: tuple[Annotated[float, Field(gt=0)], ...] = Field(
         (1.0, 1.1), min_length=1, description="factors on the arrival rate that every trial is replayed at"
     )
-    workers: int = Field(2, ge=1, description="processes")
+    workers: int = Field(2, ge=1, le=1024, description="processes")
     seed: int = Field(1, ge=0)
 
 
@@ -136,7 +136,7 @@ class GatesFile(Strict):
 
     alpha: float = Field(0.025, gt=0, lt=0.5, description="chance of a false `better`")
     margin: float = Field(0.005, ge=0, lt=1, description="least gain in goodput that is a finding, as a fraction")
-    resamples: int = Field(4000, ge=200, description="draws of the paired block bootstrap")
+    resamples: int = Field(4000, ge=200, le=1_000_000, description="draws of the paired block bootstrap")
     carried_at: Frac = Field(0.9, description="goodput at which the load carried is read")
     waive: tuple[str, ...] = Field((), description="gates that may stay unrun; a waiver stands in the policy file")
     fidelity: FidelityFile = FidelityFile()

@@ -16,6 +16,9 @@ NodeName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/
 Rack = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
 """Bytes of one KV element."""
+INT32, DAY_MS = 2**31 - 1, 86_400_000
+Gbps = Annotated[float, Field(gt=0, le=100_000)]
+"""No port is faster: a larger number is in bits a second."""
 
 
 def _with_offset(value: object) -> object:
@@ -45,7 +48,7 @@ class KvFile(Strict):
     kv_lora_rank: int | None = Field(None, ge=1, description="mla")
     rope_dim: int | None = Field(None, ge=1, description="mla")
     dtype: Literal["fp32", "fp16", "bf16", "fp8", "int8"] = "fp16"
-    block_tokens: int = Field(ge=1, description="tokens of one KV block")
+    block_tokens: int = Field(ge=1, le=INT32, description="tokens of one KV block")
     hash_block_tokens: int | None = Field(
         None, ge=1, description="tokens of a hashed prefix block; none = block_tokens"
     )
@@ -54,7 +57,7 @@ class KvFile(Strict):
 class EngineFile(Strict):
     """Discipline and limits of the engines (docs/twin.md says what each rule does)."""
 
-    chunk_tokens: int = Field(8192, ge=1, description="token budget of a prefill step")
+    chunk_tokens: int = Field(8192, ge=1, le=INT32, description="token budget of a prefill step")
     prefill_max_seqs: int = Field(256, ge=1, description="prompts in one prefill step")
     decode_max_seqs: int = Field(256, ge=2, description="sequences in one decode step")
     reservations_per_boundary: int = Field(0, ge=0, description="0 = no limit")
@@ -76,9 +79,9 @@ class RouterFile(Strict):
     """The routers: how many, how old their view is, and which algorithms they can run."""
 
     count: int = Field(1, ge=1)
-    period_ms: float = Field(0.0, ge=0, description="between two samples of a node; 0 = the live state")
-    delay_ms: float = Field(0.0, ge=0, description="from a sample to its use")
-    lease_ms: float = Field(60_000.0, gt=0, description="a booking on D ends at the latest then")
+    period_ms: float = Field(0.0, ge=0, le=DAY_MS, description="between two samples of a node; 0 = the live state")
+    delay_ms: float = Field(0.0, ge=0, le=DAY_MS, description="from a sample to its use")
+    lease_ms: float = Field(60_000.0, gt=0, le=DAY_MS, description="a booking on D ends at the latest then")
     families: tuple[str, ...] | None = Field(None, min_length=1, description="algorithms that it can run; none = all")
 
 
@@ -88,8 +91,8 @@ class NodesFile(Strict):
     names: tuple[NodeName, ...] = Field(min_length=1)
     role: Literal["prefill", "decode", "colocated"]
     rack: Rack = "rack0"
-    blocks: int | None = Field(None, ge=1, description="usable KV blocks; none = learned from telemetry")
-    port_gbps: float = Field(gt=0, description="P's egress or D's ingress, 10^9 bits a second")
+    blocks: int | None = Field(None, ge=1, le=INT32, description="usable KV blocks; none = learned from telemetry")
+    port_gbps: Gbps = Field(description="P's egress or D's ingress, 10^9 bits a second")
     valid_from: When | None = None
     valid_to: When | None = Field(None, description="exclusive")
 
@@ -99,6 +102,6 @@ class UplinkFile(Strict):
 
     from_rack: Rack
     to_rack: Rack
-    gbps: float = Field(gt=0, description="10^9 bits a second")
+    gbps: Gbps = Field(description="10^9 bits a second")
     valid_from: When | None = None
     valid_to: When | None = Field(None, description="exclusive")

@@ -9,6 +9,7 @@ from itertools import combinations
 
 from features.errors import SettingsError
 from features.naming import DEFAULT_CLASS
+from features.readers.registry import AUTO, READERS
 from pipelines.settings import Span
 from pipelines.settings_file import ClassRuleFile, PoolFile, as_us
 from pipelines.settings_pool_file import NodesFile, UplinkFile
@@ -32,6 +33,9 @@ def check_pool(name: str, pool: PoolFile, place: str) -> None:
         "the incumbent must be a family that the router can run",
         f"{root}.incumbent.family",
     )
+    for at, source in enumerate(pool.sources):
+        rule = "a source must be of a format that has a reader"
+        _known(source.format, {*READERS, AUTO}, rule, f"{root}.sources[{at}].format")
     for at, gate in enumerate(pool.gates.waive):
         _known(gate, GATES, "a waiver must name a gate", f"{root}.gates.waive[{at}]")
 
@@ -105,6 +109,14 @@ def _check_classes(pool: PoolFile, root: str) -> None:
         place = f"{root}.class_rules[{at}]"
         _known(rule.name, {*pool.classes, DEFAULT_CLASS}, "a class rule must give a class of the pool", f"{place}.name")
         low, high = rule.min_prompt_tokens, rule.max_prompt_tokens
+        earlier = next((k for k, first in enumerate(pool.class_rules[:at]) if _takes_all(first, rule)), None)
+        if earlier is not None:
+            raise SettingsError(
+                "a class rule must be able to hold",
+                value=rule.name,
+                place=place,
+                hint=f"class_rules[{earlier}] comes first and takes every request that it would; change their order",
+            )
         if low is not None and high is not None and low >= high:
             raise SettingsError("`min_prompt_tokens < max_prompt_tokens` must hold", value=(low, high), place=place)
     for name, each in pool.classes.items():
@@ -114,6 +126,16 @@ def _check_classes(pool: PoolFile, root: str) -> None:
                 place=f"{root}.classes.{name}",
                 hint="set ttft_target_ms, tpot_target_ms or both",
             )
+
+
+def _takes_all(first: ClassRuleFile, later: ClassRuleFile) -> bool:
+    """Whether every request that meets `later` meets `first` too."""
+    same = ("priority", "tenant", "app", "model", "header")
+    if any(getattr(first, key) not in (None, getattr(later, key)) for key in same):
+        return False
+    low = (first.min_prompt_tokens or 0) <= (later.min_prompt_tokens or 0)
+    high = first.max_prompt_tokens
+    return low and (high is None or (later.max_prompt_tokens is not None and later.max_prompt_tokens <= high))
 
 
 def _known(value: str, known: Sequence[str] | set[str], rule: str, place: str) -> None:

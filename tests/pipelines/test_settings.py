@@ -37,6 +37,16 @@ role = "decode"
 port_gbps = 100
 """
 
+TAKEN = """
+[[pools.p.class_rules]]
+name = "default"
+max_prompt_tokens = 100
+[[pools.p.class_rules]]
+name = "default"
+max_prompt_tokens = 50
+priority = 1
+"""
+
 
 def parse(text: str) -> Settings:
     return parse_settings(text, base=Path("/srv/routecal"))
@@ -205,6 +215,18 @@ def test_mla_with_geometry() -> None:
         (with_key("gates", 'waive = ["drill"]'), "a waiver must name a gate", "pools.p.gates.waive[0]"),
         (with_key("classes.a", "weight = 2"), "must have a target", "pools.p.classes.a"),
         (SMALL + "[[pools.p.uplinks]]\nfrom_rack='rack0'\nto_rack='b'\ngbps=1", "racks that have nodes", "to_rack"),
+        (
+            SMALL.replace("port_gbps = 100", "port_gbps = 100_000_000_000", 1),
+            "less than or equal",
+            "nodes[0].port_gbps",
+        ),
+        (SMALL.replace("blocks = 100", "blocks = 99999999999999999999"), "less than or equal", "nodes[0].blocks"),
+        (with_key("classes.a", "ttft_target_ms = 1e300"), "less than or equal", "classes.a.ttft_target_ms"),
+        (with_key("search", "trials = 1_000_000_000"), "less than or equal", "search.trials"),
+        (SMALL + "[[pools.p.sources]]\npaths = ['a']\nformat = 'sglang-load'", "has a reader", "sources[0].format"),
+        (SMALL + TAKEN, "must be able to hold", "pools.p.class_rules[1]"),
+        ("a = " + "[" * 5_000 + "]" * 5_000, "must be TOML", "routecal.toml"),
+        ("schema_version = " + "1" * 5_000, "must be TOML", "routecal.toml"),
         (SMALL + "[[pools.p.class_rules]]\nname='fast'", "a class of the pool", "class_rules[0].name"),
         (SMALL + "[[pools.p.aliases]]\nnode='d7'\nnames=['x']", "a node or a worker", "aliases[0].node"),
         (
