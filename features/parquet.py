@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import polars as pl
 
 from features.errors import LakeError
+from features.files import write_whole
 
 SOURCES_KEY = "routecal.sources"
 """Key of the Parquet metadata that holds {source: digest} as JSON."""
@@ -37,22 +37,8 @@ def write_atomically(path: Path, content: bytes) -> None:
 
     Raises LakeError if that cannot be done; the file is then what it was before.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("wb") as out:
-                out.write(content)
-                out.flush()
-                os.fsync(out.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        write_whole(path, content)
     except OSError as error:
         raise LakeError("a file must be writable", value=error.strerror, place=str(path)) from error
 

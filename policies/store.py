@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from features.errors import PolicyError
+from features.files import write_whole
 from policies.canonical import canonical_bytes
 from policies.policy_file import content_hash, parse, to_bytes
 from policies.policy_models import PolicyFile
-from policies.store_files import read_object, write_whole
+from policies.store_files import read_object
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +83,7 @@ class PolicyStore:
         """Make a kept version current. PolicyError while the store is frozen."""
         frozen = self.frozen()
         if frozen is not None:
-            raise PolicyError(
-                "a frozen store must not move", value=frozen["reason"], hint="thaw it first"
-            )
+            raise PolicyError("a frozen store must not move", value=frozen["reason"], hint="thaw it first")
         return self._move(self.find(content_hash(file)), at=at, action="promote", reason=reason)
 
     def rollback(self, *, at: str, reason: str, to: str | None = None) -> Move:

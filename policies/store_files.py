@@ -1,32 +1,12 @@
-"""Files that are there whole or not at all."""
+"""JSON files of the policy store."""
 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from features.errors import PolicyError
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write beside the place, flush to disk, rename over it, flush the folder. Readers see the old file or the new."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with beside.open("wb") as out:
-            out.write(data)
-            out.flush()
-            os.fsync(out.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def read_object(path: Path) -> dict[str, Any]:

@@ -27,8 +27,8 @@ class LoadCarried:
 
 @dataclass(frozen=True, slots=True)
 class SweepPlan:
-    """From `start` up while goodput holds (else down) by `step`, twice it, four times it …; then halve the bracket until
-    it is no wider than `step`, and `halvings` times more.
+    """From `start` up while goodput holds (else down) by `step`, twice it, four times it …; then halve the bracket
+    until it is no wider than `step`, and `halvings` times more.
     """
 
     level: float = 0.9

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from features.errors import PolicyError
+from features.files import write_whole
 from policies import store as store_module
 from policies.policy_file import build, to_bytes
 from policies.signing import generate_key, load_private, sign
 from policies.store import PolicyStore
-from policies.store_files import write_whole
 from tests.policies.files import small_origin, small_policy
 from tests.policies.views import estimators
 
