@@ -29,6 +29,11 @@ def a_server(tmp_path: Path, code: str, port: int, name: str = "one") -> Server:
     return Server(name, (sys.executable, "-c", code, str(port)), f"http://127.0.0.1:{port}", tmp_path / f"{name}.log")
 
 
+def children() -> set[psutil.Process]:
+    """Everything that this process started and that still runs; other tests of the process may have left trackers."""
+    return {p for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE}
+
+
 def test_a_taken_port_is_passed_over() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
@@ -42,12 +47,13 @@ def test_a_taken_port_is_passed_over() -> None:
 def test_the_whole_tree_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.dev.GRACE_S", 0.5)
     stop, said = threading.Event(), []
+    before = children()
     started: list[psutil.Process] = []
 
     def hear(line: str) -> None:
         said.append(line)
         if line.endswith("Ctrl-C"):
-            started.extend(psutil.Process().children(recursive=True))
+            started.extend(children() - before)
             stop.set()
 
     server = a_server(tmp_path, STUBBORN, free_port(20_000))
@@ -62,12 +68,13 @@ def test_the_whole_tree_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_one_that_dies_ends_the_other(tmp_path: Path) -> None:
     said: list[str] = []
+    before = children()
     port = free_port(20_100)
     lives = a_server(tmp_path, "import time; time.sleep(600)", port, "lives")
     dies = a_server(tmp_path, "raise SystemExit(7)", free_port(port + 1), "dies")
     assert serve([lives, dies], {}, root=tmp_path, stop=threading.Event(), say=said.append) == 1
     assert any("dies ended by itself (7)" in line for line in said)
-    assert not psutil.Process().children(recursive=True)
+    assert not children() - before
 
 
 def test_a_remote_tracking_server_is_not_started_again(tmp_path: Path) -> None:
