@@ -13,6 +13,7 @@ from pipelines.defs.partitions import NIGHTS, night_key
 from pipelines.defs.resources import Project, Teller
 from pipelines.night.ingest import ingest_night
 from pipelines.night.inputs import Inputs, select_inputs
+from pipelines.night.policy import trusted_keys
 from pipelines.night.stored import plain
 
 GRAIN = {
@@ -78,6 +79,7 @@ def night_inputs(
     """What the night works on; later assets use this and not what the lake may hold by then."""
     tonight = night(context, project)
     with stage("inputs", context, teller):
+        trusted_keys(tonight.settings.keys)
         inputs = select_inputs(tonight.lake, tonight.pool, tonight.day)
     return dg.Output(
         plain(Inputs, inputs),

@@ -123,6 +123,7 @@ def run_night(
     with run.stage("ingest"):
         ingested = ingest_night(lake, pool, day, base=settings.base)
     with run.stage("inputs"):
+        making.trusted_keys(settings.keys)
         inputs = select_inputs(lake, pool, day)
     result = _Result(run, pool, inputs, ingested)
     with run.stage("fit"):

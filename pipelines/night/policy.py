@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from features.errors import PolicyError
 from models.portable import Estimators
@@ -22,6 +22,9 @@ from policies.policy_file import Origin, build, content_hash, parse, policy_of, 
 from policies.policy_models import PolicyFile
 from policies.signing import Verification, load_private, load_public, sign, verify
 from policies.store import Move, PolicyStore
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 NS_PER_S = 1_000_000_000
 NOT_TRUSTWORTHY = "not trustworthy"
@@ -169,10 +172,18 @@ def move(store: PolicyStore, path: Path, keys: Keys, *, issued_at: str) -> Publi
 
 def signatures(file: PolicyFile, keys: Keys) -> Verification:
     """The file's signatures against the trusted keys of the settings and the key that they sign with."""
+    return verify(file, trusted_keys(keys))
+
+
+def trusted_keys(keys: Keys) -> tuple[Ed25519PublicKey, ...]:
+    """Every key of the settings whose signature counts. A night reads them first, not only when it has a file to sign.
+
+    Raises PolicyError for a key that cannot be read.
+    """
     trusted = [load_public(_read(path), place=str(path)) for path in keys.trusted_keys]
     if keys.private_key is not None:
         trusted.append(load_private(_read(keys.private_key), place=str(keys.private_key)).public_key())
-    return verify(file, tuple(trusted))
+    return tuple(trusted)
 
 
 def refused(file: PolicyFile, keys: Keys) -> tuple[str, ...]:

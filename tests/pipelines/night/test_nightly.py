@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from features.errors import ModelError, SourceError
+from features.errors import ModelError, PolicyError, SourceError
 from models.splits import SplitMode
 from pipelines.night.nightly import NightResult, run_night
 from pipelines.night.policy import kept_back
@@ -27,8 +27,9 @@ class Place:
     folder: Path
     told: list[tuple[str, int, int]]
 
-    def night(self, day: date = emulated.LAST_DAY, *, signed: bool = True) -> NightResult:
-        keys = '[keys]\nprivate_key = "key.pem"\n' if signed else ""
+    def night(self, day: date = emulated.LAST_DAY) -> NightResult:
+        """The night of a day, signed if the folder has a key."""
+        keys = '[keys]\nprivate_key = "key.pem"\n' if (self.folder / "key.pem").exists() else ""
         settings = emulated.write_settings(self.folder, more=keys)
         pool = settings.pool("small")
         return run_night(
@@ -95,7 +96,7 @@ def test_progress_names_the_stages_in_order(place: Place, night: NightResult) ->
 
 def test_a_second_lake_gives_the_same_content(place: Place, night: NightResult, tmp_path: Path) -> None:
     shutil.copytree(place.folder / "logs", tmp_path / "logs")
-    again = Place(tmp_path, []).night(signed=False)
+    again = Place(tmp_path, []).night()
     assert again.content_hash == night.content_hash
     assert not again.signed
     assert any("unsigned" in note for note in again.notes)
@@ -139,6 +140,15 @@ def test_two_days_are_cut_inside_and_too_short_to_believe(place: Place, tmp_path
     # The look at the test windows is on record all the same.
     assert found.test_openings == 1
     assert PolicyStore(tmp_path / "store", "small").versions() == []
+
+
+def test_a_key_that_cannot_be_read_ends_the_night_before_it_works(place: Place, tmp_path: Path) -> None:
+    shutil.copytree(place.folder / "logs", tmp_path / "logs")
+    (tmp_path / "key.pem").write_text("no key")
+    other = Place(tmp_path, [])
+    with pytest.raises(PolicyError, match="key"):
+        other.night()
+    assert [stage for stage, *_ in other.told if stage == "fit"] == []
 
 
 def test_a_day_without_logs_is_an_error(place: Place) -> None:
