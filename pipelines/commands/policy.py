@@ -76,12 +76,15 @@ def verify(
     failures = check(file)
     # Without a trusted key nobody can say who signed; intact content is all that can be claimed, and it is said.
     accepted = {"trusted"} if trusted else {"trusted", "untrusted", "unsigned"}
-    valid = signatures.state in accepted and not failures
+    # A file without vectors shows of no router that it decides alike: nothing was checked, so nothing conforms.
+    valid = signatures.state in accepted and not failures and bool(file.vectors)
     say(f"{file.policy_version} {content_hash(file)}")
     say(f"signatures: {signatures.reason}")
     if not trusted:
         say("no trusted key was given: this says that the file is whole, not who made it (--key PEM)")
     say(f"conformance: {len(file.vectors)} vectors, {len({f.vector for f in failures})} failed")
+    if not file.vectors:
+        say("  a file must carry vectors: without them no router can show that it decides as tested")
     for failure in failures[:SHOWN_FAILURES]:
         say(f"  {failure.vector}: `{failure.field}` must be {failure.expected!r}, got {failure.found!r}")
     if as_json:

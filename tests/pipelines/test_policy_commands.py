@@ -102,6 +102,12 @@ def test_a_vector_that_is_not_reproduced_is_named(folder: Path, file: PolicyFile
     assert file.vectors[0].name in result.stderr
 
 
+def test_a_file_without_vectors_does_not_conform(folder: Path, file: PolicyFile) -> None:
+    bare = sealed(to_json(file) | {"vectors": [], "envelope": None})
+    result, said = run("verify", written(folder, bare), "--key", folder / "ours.pub")
+    assert (result.exit_code, said["valid"], said["signatures"]) == (1, False, "trusted")
+
+
 def test_validate(folder: Path, file: PolicyFile) -> None:
     path = written(folder, file)
     result, said = run("validate", path)

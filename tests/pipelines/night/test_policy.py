@@ -84,6 +84,25 @@ def test_publishing_moves_current_once(tmp_path: Path) -> None:
     assert len(store.history()) == 1
 
 
+@pytest.mark.parametrize(
+    ("evidence", "why"),
+    [
+        (proof(verdict="not distinguishable"), "The verdict is not distinguishable."),
+        (proof(verdict="worse"), "The verdict is worse."),
+        (proof(cap="shadow"), "Promotion ends at shadow."),
+        (proof(gates=[{"name": "validation", "status": "fail"}]), "Gate validation is fail."),
+        (proof(gates=[{"name": "drills", "status": "not_run"}]), "Gate drills is not_run."),
+    ],
+)
+def test_publishing_obeys_the_gates_of_the_file(tmp_path: Path, evidence: dict[str, Any], why: str) -> None:
+    pool = pool_in(tmp_path)
+    store = PolicyStore(tmp_path / "store", pool.name)
+    found = publish(store, made(pool, evidence), NO_KEYS, issued_at=AT)
+    assert (found.move, found.kept_back) == (None, (why,))
+    assert store.current() is None
+    assert found.path.exists()
+
+
 def test_a_frozen_store_keeps_a_candidate_and_stays(tmp_path: Path) -> None:
     pool = pool_in(tmp_path)
     store = PolicyStore(tmp_path / "store", pool.name)
