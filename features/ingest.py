@@ -1,9 +1,9 @@
-"""Logs -> lake: read, name, check, partition, merge, and say what became of every row."""
+"""Logs -> lake: read, name, check, stage, merge, derive, and say what became of every row."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from pathlib import Path
@@ -11,22 +11,31 @@ from typing import Any
 
 import polars as pl
 
+from features.derived.derive import derive
 from features.errors import SourceError
+from features.firewall.facts import PoolFacts
+from features.firewall.judges import Judge, judge_of
 from features.lake import Lake, check_pool_name
 from features.naming import Alias, ClassRule, NodeNames, classify, headers_of
 from features.prefix import thin
-from features.quality import bad_lines, check
+from features.privacy import Names, key_of_lake
+from features.quality import bad_lines, check, reason_of
 from features.readers.base import Batch, ReadContext, Reader
 from features.readers.files import LogFile, find_logs, log_digest
 from features.readers.registry import AUTO, reader_named, sniff
 from features.schemas import TABLES
+from features.staging import Part, StagedFile, Staging
 
-FLUSH_ROWS = 1_000_000
-"""Rows that are held before they are merged into partitions."""
+REQUEST_TABLES = ("requests", "request_parts")
 _NODE_COLUMNS = {
     "requests": ("prefill_node", "decode_node"),
+    "request_parts": ("prefill_node", "decode_node"),
     "decisions": ("prefill_node", "decode_node"),
+    "decision_parts": ("endpoint",),
     "node_loads": ("node",),
+    "steps": ("node",),
+    "metric_samples": ("node",),
+    "transfer_totals": ("node",),
 }
 
 
@@ -34,9 +43,11 @@ _NODE_COLUMNS = {
 class IngestReport:
     """What became of the rows. read = accepted + quarantined + skipped + duplicates.
 
-    `format`: the formats met, joined by `,`. `rules`: first broken rule -> rows. `skipped_kinds` sums to `skipped`.
-    `partitions`: those that hold rows of these files. `unreadable`: file -> why nothing in it could be read.
-    `unmapped`: node name without a valid alias -> rows.
+    `format`: the formats met, joined by `,`. `rules`: first broken rule -> rows, and `samples`: rule -> where the first
+    such row stands and why. `skipped_kinds` sums to `skipped`. `partitions`: those that hold rows of these files.
+    `unreadable`: file -> why nothing in it could be read. `unmapped`: node name without a valid alias -> rows.
+    `corrected`: rule -> rows that were set right and accepted; `clock_offsets_us`: node -> what was added to its times.
+    `derived`: table -> rows that follow from these (not counted in read); `derived_rules`: those that broke a rule.
     """
 
     format: str
@@ -51,6 +62,11 @@ class IngestReport:
     skipped_kinds: dict[str, int] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
     unmapped: dict[str, int] = field(default_factory=dict)
+    samples: dict[str, dict[str, Any]] = field(default_factory=dict)
+    corrected: dict[str, int] = field(default_factory=dict)
+    clock_offsets_us: dict[str, int] = field(default_factory=dict)
+    derived: dict[str, int] = field(default_factory=dict)
+    derived_rules: dict[str, int] = field(default_factory=dict)
 
     @property
     def nothing_read(self) -> bool:
@@ -71,63 +87,85 @@ def ingest(
     starts_at_us: int | None = None,
     aliases: Sequence[Alias] = (),
     class_rules: Sequence[ClassRule] = (),
+    facts: PoolFacts | None = None,
+    name_key: bytes | None = None,
 ) -> IngestReport:
     """Reads files, folders and glob patterns into the lake. Reading a file again adds no row.
 
     `format` is a reader's name or `auto`, which recognises each file by its content. A table's partition day is the UTC
-    day of arrival (requests), of the sample (node_loads) or of the decision (decisions). With several files, one that
-    cannot be read at all is reported and counts as one quarantined row.
+    day of arrival (requests), of the sample (node_loads) or of the decision (decisions). Files are streamed: memory
+    does not grow with them. With several files, one that cannot be read at all is reported and counts as one
+    quarantined row. `facts` of the pool sharpen the firewall; `name_key` hashes tenants and sessions, the lake's own
+    if it is None.
 
     Raises SourceError if there is no file, or nothing in any file could be read.
     """
     check_pool_name(pool)
     logs = find_logs([paths] if isinstance(paths, Path) else paths)
     fixed = None if format == AUTO else reader_named(format)
-    run = _Run(pool, lake, NodeNames(aliases), tuple(class_rules), starts_at_us)
     errors: list[SourceError] = []
-    for log in logs:
-        try:
-            run.read(log, fixed or sniff(log.path).reader)
-        except SourceError as error:
-            errors.append(error)
-            run.unreadable[log.name] = str(error)
-    if len(errors) == len(logs):
-        raise errors[0]
-    run.counts["read"] += len(errors)
-    run.counts["quarantined"] += len(errors)
-    run.rules.update({"file_unreadable": len(errors)} if errors else {})
-    run.flush()
-    return run.report(len(logs))
+    with Staging(lake.root) as staging:
+        context = _Context(
+            pool, lake, NodeNames(aliases), tuple(class_rules), starts_at_us, facts or PoolFacts(), name_key
+        )
+        run = _Run(context, staging)
+        for log in logs:
+            try:
+                run.read(log, fixed or sniff(log.path).reader)
+            except SourceError as error:
+                errors.append(error)
+                run.unreadable[log.name] = str(error)
+        if len(errors) == len(logs):
+            raise errors[0]
+        if errors:
+            run.quarantine("file_unreadable", len(errors), {"file": next(iter(run.unreadable)), "row": None})
+        run.merge()
+        return run.report(len(logs))
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What an ingest is given."""
+
+    pool: str
+    lake: Lake
+    nodes: NodeNames
+    class_rules: tuple[ClassRule, ...]
+    starts_at_us: int | None
+    facts: PoolFacts
+    name_key: bytes | None
 
 
 @dataclass(slots=True)
 class _FileRows:
-    """What one file held: counts, rows by (table, day), quarantined rows."""
+    """What one file held: counts, staged rows, quarantined rows."""
 
-    counts: Counter[str] = field(default_factory=Counter)
+    staged: StagedFile
+    judge: Judge
+    digest: str
     skipped: Counter[str] = field(default_factory=Counter)
-    rows: dict[tuple[str, date], list[pl.DataFrame]] = field(default_factory=dict)
-    quarantined: list[pl.DataFrame] = field(default_factory=list)
+    bad: list[pl.DataFrame] = field(default_factory=list)
     parsed: int = 0
 
 
 class _Run:
-    """One ingest: rows that wait for their partition, and the counts so far."""
+    """One ingest: staged rows that wait for their partition, and the counts so far."""
 
-    def __init__(
-        self, pool: str, lake: Lake, names: NodeNames, rules: tuple[ClassRule, ...], starts_at_us: int | None
-    ) -> None:
-        self.pool, self.lake, self.names, self.class_rules = pool, lake, names, rules
-        self.starts_at_us = starts_at_us
-        self.counts: Counter[str] = Counter()
-        self.rules: Counter[str] = Counter()
-        self.skipped: Counter[str] = Counter()
-        self.formats: set[str] = set()
-        self.partitions: set[str] = set()
-        self.unreadable: dict[str, str] = {}
-        self._waiting: dict[tuple[str, date], list[pl.DataFrame]] = {}
+    def __init__(self, context: _Context, staging: Staging) -> None:
+        self._c, self._staging = context, staging
+        self._names: Names | None = None
+        self._counts: Counter[str] = Counter()
+        self._rules: Counter[str] = Counter()
+        self._samples: dict[str, dict[str, Any]] = {}
+        self._skipped: Counter[str] = Counter()
+        self._corrected: Counter[str] = Counter()
+        self._offsets: dict[str, int] = {}
+        self._formats: set[str] = set()
+        self._partitions: set[str] = set()
+        self._parts: dict[tuple[str, date], list[Part]] = {}
         self._sources: dict[tuple[str, date], dict[str, str]] = {}
-        self._rows = 0
+        self._derived: tuple[dict[str, int], dict[str, int]] = ({}, {})
+        self.unreadable: dict[str, str] = {}
 
     def read(self, log: LogFile, reader: Reader) -> None:
         """Reads one file whole before any of it counts: an error leaves no trace of it.
@@ -135,85 +173,127 @@ class _Run:
         Raises SourceError if the file cannot be read or no line of it is of the format.
         """
         digest = log_digest(log.path)
-        context = ReadContext(self.pool, log.name, self.starts_at_us, headers_of(self.class_rules))
-        held = _FileRows()
-        for batch in reader.read(log.path, context):
-            self._take(batch, reader, log, held)
-        if not held.parsed:
-            rule = held.quarantined[0]["rule"][0] if held.quarantined else "no_rows"
-            raise SourceError(
-                f"a log must hold rows of the format {reader.name}",
-                value=f"{sum(rows.height for rows in held.quarantined)} other lines, the first breaks `{rule}`",
-                place=str(log.path),
-                hint="is the format right, and the file whole?",
-            )
-        self._keep(held, reader, log, digest)
-        if self._rows >= FLUSH_ROWS:
-            self.flush()
+        context = ReadContext(self._c.pool, log.name, self._c.starts_at_us, headers_of(self._c.class_rules))
+        held = _FileRows(self._staging.file(), judge_of(reader.table, self._c.facts), digest)
+        try:
+            for batch in reader.read(log.path, context):
+                self._take(batch, reader, log, held)
+            if not held.parsed:
+                raise _no_rows(reader, log, held)
+        except BaseException:
+            held.staged.drop()
+            raise
+        self._keep(held, reader, log)
 
-    def flush(self) -> None:
-        """Merges what waits, one partition after the other."""
-        for (table, day), frames in sorted(self._waiting.items()):
-            merged = self.lake.merge(table, day, self.pool, pl.concat(frames), sources=self._sources[table, day])
-            self.counts["accepted"] += merged.added
-            self.counts["duplicates"] += merged.duplicates
-            self.partitions.add(merged.partition.name)
-        self._waiting.clear()
-        self._sources.clear()
-        self._rows = 0
+    def merge(self) -> None:
+        """Merges what is staged, one partition after the other, and rebuilds what follows from it."""
+        for (table, day), parts in sorted(self._parts.items()):
+            merged = self._c.lake.merge_staged(
+                table, day, self._c.pool, parts, self._staging, sources=self._sources[table, day]
+            )
+            self._counts["accepted"] += merged.added
+            self._counts["duplicates"] += merged.duplicates
+            self._partitions.add(merged.partition.name)
+        done = derive(self._c.lake, self._c.pool, list(self._parts), self._staging)
+        self._derived = (done.rows, done.rules)
+
+    def quarantine(self, rule: str, rows: int, sample: dict[str, Any]) -> None:
+        """Counts rows that broke a rule."""
+        self._counts["quarantined"] += rows
+        self._rules[rule] += rows
+        self._samples.setdefault(rule, {**sample, "reason": reason_of(rule)})
 
     def report(self, files: int) -> IngestReport:
         """The counts."""
+        counts = {name: self._counts[name] for name in ("accepted", "quarantined", "duplicates")}
         return IngestReport(
-            format=",".join(sorted(self.formats)),
+            format=",".join(sorted(self._formats)),
             files=files,
-            read=self.counts["read"],
-            accepted=self.counts["accepted"],
-            quarantined=self.counts["quarantined"],
-            skipped=self.skipped.total(),
-            duplicates=self.counts["duplicates"],
-            rules=dict(sorted(self.rules.items())),
-            partitions=sorted(self.partitions),
-            skipped_kinds=dict(sorted(self.skipped.items())),
+            read=sum(counts.values()) + self._skipped.total(),
+            skipped=self._skipped.total(),
+            **counts,
+            rules=dict(sorted(self._rules.items())),
+            partitions=sorted(self._partitions),
+            skipped_kinds=dict(sorted(self._skipped.items())),
             unreadable=self.unreadable,
-            unmapped=dict(sorted(self.names.unmapped.items())),
+            unmapped=dict(sorted(self._c.nodes.unmapped.items())),
+            samples=dict(sorted(self._samples.items())),
+            corrected=dict(sorted(self._corrected.items())),
+            clock_offsets_us=dict(sorted(self._offsets.items())),
+            derived=dict(sorted(self._derived[0].items())),
+            derived_rules=dict(sorted(self._derived[1].items())),
         )
 
     def _take(self, batch: Batch, reader: Reader, log: LogFile, held: _FileRows) -> None:
-        """Checks a batch and sorts its rows by what becomes of them."""
-        held.parsed += batch.frame.height + sum(batch.skipped.values())
-        source = {"source": pl.lit(reader.name), "source_file": pl.lit(log.name)}
-        checked = check(reader.table, self._named(reader.table, batch.frame).with_columns(**source))
+        """Checks a batch and stages its rows by what becomes of them."""
+        table = reader.table
         kinds = {kind: count for kind, count in batch.skipped.items() if count}
         held.skipped.update(kinds)
-        held.counts["read"] += sum(kinds.values()) + checked.accepted.height + checked.duplicates
-        held.counts["duplicates"] += checked.duplicates
-        time = TABLES[reader.table].time_column
-        dated = checked.accepted.with_columns(pl.from_epoch(time, time_unit="us").dt.date().alias("_day"))
-        for rows in dated.partition_by("_day", maintain_order=True):
-            held.rows.setdefault((reader.table, rows["_day"][0]), []).append(rows.drop("_day"))
-        lines = bad_lines(batch.bad, reader.name, log.name)
-        held.quarantined += [rows for rows in (lines, checked.quarantined) if rows.height]
+        held.parsed += batch.frame.height + sum(kinds.values())
+        held.bad += [rows for rows in (bad_lines(batch.bad, reader.name, log.name),) if rows.height]
+        if batch.frame.is_empty():
+            return
+        source = {"source": pl.lit(reader.name), "source_file": pl.lit(log.name)}
+        checked = check(table, self._named(table, batch.frame, held.digest).with_columns(**source), held.judge.rules)
+        held.bad += [rows for rows in (checked.quarantined,) if rows.height]
+        self._counts["duplicates"] += checked.duplicates
+        held.judge.see(checked.accepted)
+        for day, rows in _by_day(table, checked.accepted):
+            held.staged.add(table, day, rows)
 
-    def _keep(self, held: _FileRows, reader: Reader, log: LogFile, digest: str) -> None:
-        self.formats.add(reader.name)
-        self.counts.update(held.counts)
-        self.skipped.update(held.skipped)
-        for key, frames in held.rows.items():
-            self._waiting.setdefault(key, []).extend(frames)
-            self._sources.setdefault(key, {})[f"{log.name}#{digest[:8]}"] = digest
-            self._rows += sum(rows.height for rows in frames)
-        if held.quarantined:
-            bad = pl.concat(held.quarantined)
-            self.counts["read"] += bad.height
-            self.counts["quarantined"] += bad.height
-            self.rules.update(dict(bad["rule"].value_counts().rows()))
-            self.lake.write_quarantine(reader.table, self.pool, digest, bad)
+    def _keep(self, held: _FileRows, reader: Reader, log: LogFile) -> None:
+        verdict = held.judge.judge(held.staged, reader.table)
+        held.bad += verdict.quarantined
+        self._corrected.update(verdict.corrected)
+        self._offsets.update(verdict.offsets_us)
+        self._formats.add(reader.name)
+        self._skipped.update(held.skipped)
+        for key, parts in held.staged.parts.items():
+            if held.staged.rows[key]:
+                self._parts.setdefault(key, []).extend(parts)
+                self._sources.setdefault(key, {})[f"{log.name}#{held.digest[:8]}"] = held.digest
+        for bad in held.bad:
+            firsts = bad.group_by("rule", maintain_order=True).agg(pl.len(), pl.col("source_row").first())
+            for rule, rows, row in firsts.iter_rows():
+                self.quarantine(rule, rows, {"file": log.name, "row": row})
+        if held.bad:
+            ordered = pl.concat(held.bad).sort("source_row", maintain_order=True)
+            self._c.lake.write_quarantine(reader.table, self._c.pool, held.digest, [ordered])
+        if self._names is not None:
+            self._names.close(held.digest)
 
-    def _named(self, table: str, frame: pl.DataFrame) -> pl.DataFrame:
+    def _named(self, table: str, frame: pl.DataFrame, digest: str) -> pl.DataFrame:
+        """Nodes by their own names, classes by rules on what the log says, then tenants and sessions hashed."""
         time = TABLES[table].time_column
         for column in _NODE_COLUMNS.get(table, ()):
-            frame = self.names.translate(frame, column, time)
-        if table != "requests":
+            frame = self._c.nodes.translate(frame, column, time)
+        if table not in REQUEST_TABLES:
             return frame
-        return classify(thin(frame), self.class_rules) if frame.height else frame
+        if "block_hashes" in frame.columns:
+            frame = thin(frame)
+        if table == "requests":
+            frame = classify(frame, self._c.class_rules)
+        if self._names is None and any(name in frame.columns for name in ("tenant", "session_id")):
+            self._names = Names(self._c.name_key or key_of_lake(self._c.lake.root), self._c.pool, self._c.lake)
+        return self._names.hashed(frame, digest) if self._names is not None else frame
+
+
+def _by_day(table: str, rows: pl.DataFrame) -> Iterator[tuple[date, pl.DataFrame]]:
+    """Rows by the UTC day of the table's time."""
+    days = rows.select(pl.from_epoch(TABLES[table].time_column, time_unit="us").dt.date().alias("day"))["day"]
+    if days.n_unique() <= 1:
+        if rows.height:
+            yield days[0], rows
+        return
+    for part in rows.with_columns(_day=days).partition_by("_day", maintain_order=True):
+        yield part["_day"][0], part.drop("_day")
+
+
+def _no_rows(reader: Reader, log: LogFile, held: _FileRows) -> SourceError:
+    rule = held.bad[0]["rule"][0] if held.bad else "no_rows"
+    return SourceError(
+        f"a log must hold rows of the format {reader.name}",
+        value=f"{sum(rows.height for rows in held.bad)} other lines, the first breaks `{rule}`",
+        place=str(log.path),
+        hint="is the format right, and the file whole?",
+    )

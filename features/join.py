@@ -11,7 +11,9 @@ from features.schemas import TABLES
 if TYPE_CHECKING:
     import duckdb
 
-_SAMPLED = [name for name in TABLES["node_loads"].dtypes if name not in ("observed_at_us", "node", "role", "state")]
+_SAMPLED = [
+    name for name in TABLES["node_loads"].dtypes if name not in ("observed_at_us", "node", "role", "state", "source")
+]
 
 _AS_OF = """
 SELECT

@@ -2,6 +2,8 @@
 
     <root>/<table>/pool=<pool>/day=<YYYY-MM-DD>/part.parquet
     <root>/quarantine/<table>/pool=<pool>/source=<digest of the log>.parquet
+    <root>/.staging/                        rows of an ingest under way
+    <root>/.private/                        what hashed names mean; never leaves the machine
 
 A partition is written whole or not at all, is the same bytes when rebuilt from the same rows and sources, and names the
 digests of the logs that it came from.
@@ -11,7 +13,7 @@ from __future__ import annotations
 
 import fcntl
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
@@ -21,8 +23,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from features.errors import LakeError
-from features.parquet import file_digest, parquet_bytes, read_parquet, read_sources, write_atomically
-from features.schemas import TABLES, with_all_columns
+from features.merge import merge_parts
+from features.parquet import file_digest, read_parquet, read_sources, row_count, write_rows
+from features.schemas import QUARANTINE, TABLES, with_all_columns
+from features.staging import Part, Staging
 
 if TYPE_CHECKING:
     import duckdb
@@ -96,21 +100,32 @@ class Lake:
 
         A merge that adds nothing leaves the file untouched.
         """
-        key = list(TABLES[table].key) if table in TABLES else []
+        with Staging(self.root) as staging:
+            staged = staging.file()
+            staged.add(table, day, with_all_columns(table, frame))
+            return self.merge_staged(table, day, pool, staged.parts[table, day], staging, sources=sources)
+
+    def merge_staged(
+        self,
+        table: str,
+        day: date,
+        pool: str,
+        parts: Sequence[Part],
+        staging: Staging,
+        *,
+        sources: Mapping[str, str],
+        replacing: str | None = None,
+    ) -> MergeResult:
+        """As `merge`, of parts of any size. Held rows whose `source` is `replacing` give way to the new ones."""
+        path = self.path(table, day, pool)
         with self._locked(table, day, pool):
-            path = self.path(table, day, pool)
-            given = with_all_columns(table, frame)
-            fresh = given.unique(subset=key, keep="first", maintain_order=True)
-            if not path.exists():
-                partition = self._write(table, day, pool, fresh, sources)
-                return MergeResult(fresh.height, given.height - fresh.height, partition)
-            held, held_sources = read_parquet(path)
-            fresh = fresh.join(held.select(key), on=key, how="anti", maintain_order="left")
-            if fresh.is_empty():
-                return MergeResult(0, given.height, Partition(table, pool, day, held.height, file_digest(path)))
-            whole = pl.concat([with_all_columns(table, held), fresh])
-            partition = self._write(table, day, pool, whole, {**held_sources, **sources})
-            return MergeResult(fresh.height, given.height - fresh.height, partition)
+            held = path if path.exists() else None
+            held_sources = read_sources(path) if held else {}
+            merged = merge_parts(TABLES[table], held, parts, staging, replacing=replacing)
+            if merged.batches is not None:
+                self._sink(path, merged.batches, table, {**held_sources, **sources})
+            partition = Partition(table, pool, day, row_count(path), file_digest(path))
+            return MergeResult(merged.added, merged.duplicates, partition)
 
     def read(self, table: str, day: date, pool: str) -> pl.DataFrame:
         """A partition's rows in the table's order. A partition that does not exist has no rows."""
@@ -151,12 +166,12 @@ class Lake:
         """
         return read_sources(self._existing(table, day, pool))
 
-    def write_quarantine(self, table: str, pool: str, source_digest: str, frame: pl.DataFrame) -> Path:
+    def write_quarantine(self, table: str, pool: str, source_digest: str, frames: Iterable[pl.DataFrame]) -> Path:
         """Keeps the rows of one log that broke a rule; the same log replaces its own file."""
         self._pool_folder(table, pool)
         folder = self.root / "quarantine" / table / f"pool={pool}"
         path = folder / f"source={source_digest[:16]}.parquet"
-        write_atomically(path, parquet_bytes(frame, {"digest": source_digest}))
+        write_rows(path, frames, pl.DataFrame(schema=QUARANTINE), {"digest": source_digest})
         return path
 
     def connect(self) -> duckdb.DuckDBPyConnection:
@@ -181,11 +196,14 @@ class Lake:
         if frame.select(pl.struct(spec.key).is_duplicated().any()).item():
             raise LakeError("a primary key must occur once", value=spec.key, place=f"{table} {day} {pool}")
         path = self.path(table, day, pool)
+        ordered = frame.sort(spec.order, maintain_order=True)
+        self._sink(path, [ordered], table, sources)
+        return Partition(table, pool, day, ordered.height, file_digest(path))
+
+    def _sink(self, path: Path, batches: Iterable[pl.DataFrame], table: str, sources: Mapping[str, str]) -> None:
         for left in path.parent.glob(f".{_PART}.*.tmp"):  # of a writer that was killed: we hold the lock
             left.unlink(missing_ok=True)
-        ordered = frame.sort(spec.order, maintain_order=True)
-        write_atomically(path, parquet_bytes(ordered, sources))
-        return Partition(table, pool, day, ordered.height, file_digest(path))
+        write_rows(path, batches, with_all_columns(table, pl.DataFrame()), sources)
 
     @contextmanager
     def _locked(self, table: str, day: date, pool: str) -> Iterator[None]:

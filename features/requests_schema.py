@@ -6,17 +6,21 @@ from __future__ import annotations
 import dataframely as dy
 import polars as pl
 
-from features.columns import CLOCK_SKEW_US, at_most, count, in_order, one_of, text, time, tokens
+from features.columns import at_most, count, in_order, one_of, text, time, tokens
 
 FINISH_REASONS = ("stop", "length", "cancelled", "rejected", "failed")
 
 
 class Requests(dy.Schema):
-    """One row a request. `block_tokens`: tokens between two kept hashes of `block_hashes` (full blocks only)."""
+    """One row a request. `block_tokens`: tokens between two kept hashes of `block_hashes` (full blocks only).
+
+    `arrival_spread_us`: the log's clock ticked this coarsely and the arrival was spread inside its tick; else null.
+    """
 
     request_id = text(nullable=False, primary_key=True)
     pool = text(nullable=False)
     arrived_at_us = time(nullable=False)
+    arrival_spread_us = count(minimum=1)
     slo_class = text()
     priority = dy.Int64(nullable=True)
     deadline_us = time()
@@ -89,15 +93,3 @@ class Requests(dy.Schema):
     def transfer_times_in_order(cls) -> pl.Expr:
         """The transfer's times are in order."""
         return in_order("transfer_started_at_us", "transfer_finished_at_us")
-
-    @dy.rule()
-    def stages_in_order(cls) -> pl.Expr:
-        """Times of different hosts are in order, up to CLOCK_SKEW_US."""
-        # A transfer may overlap prefill, D may be reserved before or after it, and P or D may make the first token.
-        ways = (
-            ("decided_at_us", "prefill_started_at_us", "transfer_started_at_us", "finished_at_us"),
-            ("arrived_at_us", "prefill_started_at_us", "first_token_at_us"),
-            ("prefill_finished_at_us", "transfer_finished_at_us", "finished_at_us"),
-            ("decided_at_us", "decode_admitted_at_us", "finished_at_us"),
-        )
-        return pl.all_horizontal([in_order(*way, tolerance_us=CLOCK_SKEW_US) for way in ways])

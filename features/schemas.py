@@ -15,6 +15,7 @@ import dataframely as dy
 import polars as pl
 
 from features.columns import at_most, count, in_order, number, one_of, text, time
+from features.parts_schema import DecisionParts, MetricSamples, RequestParts, TransferTotals
 from features.requests_schema import Requests
 
 ROLES = ("prefill", "decode", "colocated")
@@ -79,6 +80,7 @@ class NodeLoads(dy.Schema):
     preemptions = count()
     allocation_failures = count()
     swap_bytes = count()
+    source = text()
 
     @dy.rule()
     def role_known(cls) -> pl.Expr:
@@ -191,6 +193,7 @@ class Table:
         return {key: column.dtype for key, column in self.schema.columns().items()}
 
 
+_SCORE_ORDER = ("decided_at_us", "request_id", "profile", "endpoint", "plugin")
 TABLES: Mapping[str, Table] = {
     table.name: table
     for table in (
@@ -199,8 +202,24 @@ TABLES: Mapping[str, Table] = {
         Table("steps", Steps, "observed_at_us", ("observed_at_us", "node", "phase", "source")),
         Table("decisions", Decisions, "decided_at_us", ("decided_at_us", "request_id", "prefill_node", "decode_node")),
         Table("topology", Topology, "valid_from_us", ("valid_from_us", "kind", "name")),
+        Table("transfer_totals", TransferTotals, "observed_at_us", ("observed_at_us", "node", "source")),
+        Table("request_parts", RequestParts, "part_at_us", ("part_at_us", "request_id", "part")),
+        Table("decision_parts", DecisionParts, "decided_at_us", _SCORE_ORDER),
+        Table("metric_samples", MetricSamples, "observed_at_us", ("observed_at_us", "node", "metric", "labels")),
     )
 }
+
+
+PROVENANCE: Mapping[str, Any] = {"source": pl.String, "source_file": pl.String, "source_row": pl.Int64}
+QUARANTINE: Mapping[str, Any] = {
+    "rule": pl.String,
+    "rules": pl.List(pl.String),
+    "reason": pl.String,
+    **PROVENANCE,
+    "values": pl.String,
+}
+"""`rule`: the first broken rule, `<column>|<rule>` or a rule of the table, and its `reason` for people. `values`: the
+row as JSON, null for a line that could not be parsed."""
 
 
 def with_all_columns(table: str, frame: pl.DataFrame) -> pl.DataFrame:

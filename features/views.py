@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from features.errors import LakeError
+from features.merge import quoted
 from features.schemas import TABLES, with_all_columns
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ def connect(root: Path) -> duckdb.DuckDBPyConnection:
         connection.execute(_view(table, paths))
     for path in sorted(_SQL.glob("*.sql")):
         connection.execute(f"CREATE VIEW {path.stem} AS {path.read_text('utf-8')}")
-    connection.execute(f"SET allowed_paths = [{', '.join(map(_quoted, opened))}]")
+    connection.execute(f"SET allowed_paths = [{', '.join(map(quoted, opened))}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     return connection
@@ -72,31 +74,34 @@ def view_names() -> list[str]:
     return [*TABLES, *sorted(path.stem for path in _SQL.glob("*.sql"))]
 
 
+def relation(table: str, paths: Sequence[Path | str]) -> str:
+    """A SELECT of all columns of `table` from partitions; those written before a column existed have null in it."""
+    columns = ", ".join(f'"{name}"' for name in TABLES[table].dtypes)
+    listed = ", ".join(quoted(path) for path in paths)
+    held = f"SELECT * FROM read_parquet([{listed}], union_by_name = true)"
+    return f"SELECT {columns} FROM ({_empty(table)} UNION ALL BY NAME {held})"
+
+
 def _view(table: str, paths: list[str]) -> str:
     columns = [f'"{column}"' for column in TABLES[table].dtypes if column != "pool"]
     names = ", ".join(["day", "pool", *columns])
-    if not paths:
-        return f"CREATE VIEW {table} AS SELECT {names} FROM ({_empty(table)})"  # noqa: S608  names are ours
-    listed = ", ".join(map(_quoted, paths))
-    # union_by_name: a partition written before a column existed lacks it.
-    options = "union_by_name = true, hive_partitioning = true, hive_types = {'day': DATE, 'pool': VARCHAR}"
-    return f"CREATE VIEW {table} AS SELECT {names} FROM read_parquet([{listed}], {options})"  # noqa: S608  same
+    rows = _empty(table)
+    if paths:
+        listed = ", ".join(map(quoted, paths))
+        options = "union_by_name = true, hive_partitioning = true, hive_types = {'day': DATE, 'pool': VARCHAR}"
+        # The empty rows name every column: a partition written before a column existed lacks it.
+        rows += f" UNION ALL BY NAME SELECT * FROM read_parquet([{listed}], {options})"
+    return f"CREATE VIEW {table} AS SELECT {names} FROM ({rows})"
 
 
 def _empty(table: str) -> str:
     """A relation without rows that has the table's columns."""
     kinds = {pl.String: "VARCHAR", pl.Int64: "BIGINT", pl.Float64: "DOUBLE", pl.Boolean: "BOOLEAN"}
-    fields = ["NULL::DATE AS day", "NULL::VARCHAR AS pool"]
+    fields = ["NULL::DATE AS day", *(["NULL::VARCHAR AS pool"] if "pool" not in TABLES[table].dtypes else [])]
     for column, dtype in with_all_columns(table, pl.DataFrame()).schema.items():
-        if column == "pool":
-            continue
         if isinstance(dtype, pl.List):
             kind = "UBIGINT[]" if dtype.inner == pl.UInt64 else "DOUBLE[]"
         else:
             kind = kinds[type(dtype)]
         fields.append(f'NULL::{kind} AS "{column}"')
     return f"SELECT {', '.join(fields)} WHERE false"
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

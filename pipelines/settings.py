@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Literal
 
 from features.errors import SettingsError
-from features.kv import KvGeometry
+from features.firewall.facts import PoolFacts
+from features.kv import KvGeometry, bytes_per_s
 from features.naming import Alias, ClassRule
 from policies.evidence.fidelity import FidelityLimits
 from policies.evidence.sweep import SweepPlan
@@ -132,10 +133,20 @@ class Pool:
     goal: Goal
     incumbent: Policy
     sources: tuple[Source, ...]
+    tensor_parallel: int | None
     history_days: int
     warm_up_s: float
     search: SearchSettings
     gates: GateSettings
+
+    def facts(self) -> PoolFacts:
+        """What the firewall of ingest may hold its logs against."""
+        return PoolFacts(
+            line_bytes_per_s=max(bytes_per_s(node.port_gbps) for node in self.nodes),
+            kv_bytes_per_token=float(self.kv.bytes_per_token),
+            chunk_tokens=self.discipline.chunk_tokens,
+            tensor_parallel=self.tensor_parallel,
+        )
 
     def history(self, day: date) -> tuple[date, ...]:
         """Days that the night of `day` may use, ascending, `day` last; none of them before the last break."""

@@ -120,6 +120,7 @@ def _checked_pool(name: str, file: PoolFile, classes: dict[str, ClassFile]) -> P
         ),
         incumbent=_incumbent(file, classes),
         sources=tuple(Source(s.paths, s.format, as_us(s.starts_at)) for s in file.sources),
+        tensor_parallel=file.tensor_parallel,
         history_days=file.history_days,
         warm_up_s=file.warm_up_s,
         search=_search(file),

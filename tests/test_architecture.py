@@ -24,7 +24,7 @@ FILE_CALLS = {
 }  # fmt: skip
 MAY_TOUCH_FILES = (
     "features/readers/", "features/lake.py", "features/parquet.py", "features/files.py", "features/views.py",
-    "features/ingest.py",
+    "features/ingest.py", "features/staging.py", "features/merge.py", "features/privacy.py", "features/derived/derive.py",
     "policies/store", "policies/signing", "policies/compiled.py", "policies/search_journal.py",
     "policies/search_replay.py", "pipelines/",
 )  # fmt: skip

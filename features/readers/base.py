@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from features.readers.head import Head
 from features.readers.lines import ROW, BadLine
 
 
@@ -40,15 +41,15 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A format. `sniff` says why objects look like it, or "" if they do not; `read` streams a file.
+    """A format. `sniff` says why the start of a file looks like it, or "" if it does not; `read` streams a file.
 
-    `read` raises SourceError if the file cannot be read at all.
+    `read` raises SourceError if the file cannot be read at all. `needs_start`: its clock is relative.
     """
 
     name: str
     table: str
     about: str
-    sniff: Callable[[list[dict[str, Any]]], str]
+    sniff: Callable[[Head], str]
     read: Callable[[Path, ReadContext], Iterator[Batch]]
     needs_start: bool = False
 
@@ -57,7 +58,7 @@ HEADER_PREFIX = "header:"
 """Column of a captured request header: this and its name. Class rules read it; it is not stored."""
 
 
-def most_have(objects: list[dict[str, Any]], *keys: str, without: tuple[str, ...] = ()) -> bool:
+def most_have(objects: Sequence[Mapping[str, Any]], *keys: str, without: tuple[str, ...] = ()) -> bool:
     """More than half of the objects have all of `keys` and none of `without`."""
     fits = sum(all(key in value for key in keys) and not any(key in value for key in without) for value in objects)
     return fits * 2 > len(objects)

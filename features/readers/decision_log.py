@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from features.readers.base import Batch, ReadContext, Reader, most_have, other_pool, without_null
+from features.readers.head import Head
 from features.readers.lines import ROW, read_lines
 from features.schemas import TERM_COLUMNS
 
@@ -32,8 +33,8 @@ CANDIDATE_FIELDS: dict[str, Any] = {
 _SCHEMA = {**DECISION_FIELDS, "candidates": pl.List(pl.Struct(CANDIDATE_FIELDS))}
 
 
-def _sniff(objects: list[dict[str, Any]]) -> str:
-    if most_have(objects, "request_id", "decided_at_us", "candidates"):
+def _sniff(head: Head) -> str:
+    if most_have(head.objects, "request_id", "decided_at_us", "candidates"):
         return "lines have request_id, decided_at_us and candidates"
     return ""
 

@@ -1,11 +1,20 @@
-"""`dynamo-request-trace`: NVIDIA Dynamo's `dynamo.request.trace.v1`, bare or wrapped in {timestamp, event}.
+"""`dynamo-request-trace`: NVIDIA Dynamo's request trace, bare or wrapped in {timestamp, event}.
 
-One row a `request_end` event; tool events and request payloads are skipped by kind, payload text is never parsed.
-Durations are milliseconds from the moment that the request was received.
+Source: `DYN_REQUEST_TRACE=1`, schema dynamo.request.trace.v1, and its forerunner `DYN_AGENT_TRACE=1`, schema
+dynamo.agent.trace.v1. One row a `request_end` event. Rows of requests without an agent hold little: their prompt length
+stands in `replay`. Durations are milliseconds from the moment that the request was received; `ttft_ms` is taken as it
+is documented, to the first token. A session is one agent's conversation: `session_id`, in the forerunner
+`trajectory_id` or `program_id`, of which several share a session.
+
+Other events are skipped by kind and their payload is never parsed. The trace is best effort: it drops events without a
+mark. What shows it is the end of a tool call whose start is not there; it is skipped as `<event>_without_start`.
+Not kept: the estimate of the transfer (an upper bound, no measurement), the mean inter-token latency, the router's
+queue depth, and the caller's own request id.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +22,23 @@ from typing import Any
 import polars as pl
 
 from features.readers.base import Batch, ReadContext, Reader, without_null
+from features.readers.head import Head
 from features.readers.lines import ROW, read_lines
+from features.readers.units import MS_US, whole_us
 
-SCHEMA_NAME = "dynamo.request.trace.v1"
+SCHEMA_NAMES = ("dynamo.request.trace.v1", "dynamo.agent.trace.v1")
 _END = "request_end"
+_TOOL_START, _TOOL_ENDS = "tool_start", ("tool_end", "tool_error")
+_FINISH = {
+    "stop": "stop",
+    "eos": "stop",
+    "tool_calls": "stop",
+    "function_call": "stop",
+    "length": "length",
+    "cancelled": "cancelled",
+    "canceled": "cancelled",
+    "error": "failed",
+}
 _REQUEST = pl.Struct(
     {
         "request_id": pl.String(),
@@ -37,26 +59,37 @@ _REQUEST = pl.Struct(
                 "decode_dp_rank": pl.Int64(),
             }
         ),
-        "replay": pl.Struct({"trace_block_size": pl.Int64(), "input_sequence_hashes": pl.List(pl.UInt64())}),
+        "replay": pl.Struct(
+            {
+                "trace_block_size": pl.Int64(),
+                "input_length": pl.Int64(),
+                "input_sequence_hashes": pl.List(pl.UInt64()),
+            }
+        ),
+        "finish_reason_metadata": pl.Struct({"finish_reason": pl.String()}),
     }
 )
 _EVENT: dict[str, Any] = {
     "schema": pl.String(),
     "event_type": pl.String(),
-    "agent_context": pl.Struct({"session_id": pl.String()}),
+    "agent_context": pl.Struct({"trajectory_id": pl.String(), "program_id": pl.String(), "session_id": pl.String()}),
+    "session_id": pl.String(),
+    "tool": pl.Struct({"tool_call_id": pl.String()}),
     "request": _REQUEST,
 }
 _SCHEMA = {**_EVENT, "event": pl.Struct(_EVENT)}
 
 
-def _sniff(objects: list[dict[str, Any]]) -> str:
-    events = [value["event"] if isinstance(value.get("event"), dict) else value for value in objects]
-    if sum(event.get("schema") == SCHEMA_NAME for event in events) * 2 > len(events):
-        return f"events have the schema {SCHEMA_NAME}"
+def _sniff(head: Head) -> str:
+    events = [value["event"] if isinstance(value.get("event"), dict) else value for value in head.objects]
+    named = Counter(name for event in events if (name := event.get("schema")) in SCHEMA_NAMES)
+    if named.total() * 2 > len(events):
+        return f"events have the schema {named.most_common(1)[0][0]}"
     return ""
 
 
 def _read(path: Path, context: ReadContext) -> Iterator[Batch]:
+    started = pl.DataFrame(schema={"session": pl.String, "call": pl.String})
     for parsed in read_lines(path, _SCHEMA):
         wrapped = pl.col("event").is_not_null()
         events = parsed.frame.select(
@@ -68,19 +101,41 @@ def _read(path: Path, context: ReadContext) -> Iterator[Batch]:
         )
         events, bare = without_null(events, "event_type")
         ended = events.filter(pl.col("event_type") == _END)
-        rest = events.filter(pl.col("event_type") != _END)
-        kinds = rest["event_type"].value_counts().rows()
-        yield Batch(_requests(ended, context), [*parsed.bad, *bare], {str(kind): int(count) for kind, count in kinds})
+        kinds, started = _other_events(events.filter(pl.col("event_type") != _END), started)
+        yield Batch(_requests(ended, context), [*parsed.bad, *bare], kinds)
+
+
+def _other_events(events: pl.DataFrame, started: pl.DataFrame) -> tuple[dict[str, int], pl.DataFrame]:
+    """Events by kind, and the tool calls that have not ended."""
+    kind = pl.col("event_type")
+    calls = events.select(
+        kind.alias("kind"), _session().alias("session"), pl.col("tool").struct.field("tool_call_id").alias("call")
+    )
+    key = ["session", "call"]
+    running = pl.concat([started, calls.filter(pl.col("kind") == _TOOL_START).select(key)])
+    ends = calls.filter(pl.col("kind").is_in(list(_TOOL_ENDS)))
+    lost = ends.join(running, on=key, how="anti", nulls_equal=True)["kind"] + "_without_start"
+    counts = Counter(calls["kind"].to_list()) - Counter(lost.str.strip_suffix("_without_start").to_list())
+    counts.update(lost.to_list())
+    return dict(counts), running.join(ends, on=key, how="anti", nulls_equal=True)
+
+
+def _session() -> pl.Expr:
+    """The conversation that an event belongs to; a harness may name it outside of the context."""
+    agent = pl.col("agent_context").struct
+    return pl.coalesce(
+        agent.field("trajectory_id"), agent.field("program_id"), agent.field("session_id"), pl.col("session_id")
+    )
 
 
 def _requests(events: pl.DataFrame, context: ReadContext) -> pl.DataFrame:
-    request, worker, replay = (pl.col(name).struct for name in ("request", "worker", "replay"))
-    flat = events.with_columns(request.field("worker"), request.field("replay"))
+    inner = ("worker", "replay", "finish_reason_metadata")
+    request, worker, replay, finish = (pl.col(name).struct for name in ("request", *inner))
+    flat = events.with_columns(request.field(name) for name in inner)
     received, wait, first = (request.field(f"{name}_ms") for name in ("request_received", "prefill_wait_time", "ttft"))
 
     def at(*parts: pl.Expr) -> pl.Expr:
-        # A time that cannot be represented becomes null and breaks its rule instead of the reader.
-        return (pl.sum_horizontal(parts, ignore_nulls=False) * 1_000).round().cast(pl.Int64, strict=False)
+        return whole_us(pl.sum_horizontal(parts, ignore_nulls=False), MS_US)
 
     def node(phase: str) -> pl.Expr:
         rank = worker.field(f"{phase}_dp_rank").fill_null(0).cast(pl.String)
@@ -90,10 +145,11 @@ def _requests(events: pl.DataFrame, context: ReadContext) -> pl.DataFrame:
         request.field("request_id"),
         pl.lit(context.pool).alias("pool"),
         at(received).alias("arrived_at_us"),
-        pl.col("agent_context").struct.field("session_id"),
+        _session().alias("session_id"),
         request.field("model"),
-        request.field("input_tokens").alias("prompt_tokens"),
+        pl.coalesce(request.field("input_tokens"), replay.field("input_length")).alias("prompt_tokens"),
         request.field("output_tokens"),
+        finish.field("finish_reason").replace_strict(_FINISH, default=None, return_dtype=pl.String),
         replay.field("trace_block_size").alias("block_tokens"),
         replay.field("input_sequence_hashes").alias("block_hashes"),
         pl.lit("dynamo").alias("block_hash_scope"),
@@ -108,4 +164,4 @@ def _requests(events: pl.DataFrame, context: ReadContext) -> pl.DataFrame:
     )
 
 
-READER = Reader("dynamo-request-trace", "requests", f"Dynamo request trace, {SCHEMA_NAME}", _sniff, _read)
+READER = Reader("dynamo-request-trace", "requests", "Dynamo request trace", _sniff, _read)

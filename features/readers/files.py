@@ -10,7 +10,8 @@ from pathlib import Path
 from features.errors import SourceError
 from features.parquet import file_digest
 
-SUFFIXES = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz", ".json", ".json.gz", ".log", ".log.gz")
+_PLAIN = (".jsonl", ".ndjson", ".json", ".log", ".csv", ".prom", ".txt")
+SUFFIXES = tuple(name + packed for name in _PLAIN for packed in ("", ".gz", ".zst"))
 """What is taken from a folder; a file that is named itself may have any suffix."""
 
 
@@ -52,7 +53,11 @@ def _logs(path: Path) -> list[LogFile]:
     if path.is_dir():
         inside = [p for p in path.rglob("*") if p.is_file() and p.name.endswith(SUFFIXES) and not _hidden(p, path)]
         if not inside:
-            raise SourceError("a folder must hold a log", place=str(path), hint=f"names end with {' '.join(SUFFIXES)}")
+            raise SourceError(
+                "a folder must hold a log",
+                place=str(path),
+                hint=f"names end with {' '.join(_PLAIN)}, packed as .gz or .zst or not",
+            )
         return [LogFile(p, p.relative_to(path).as_posix()) for p in inside]
     if path.is_file():
         return [LogFile(path, path.name)]

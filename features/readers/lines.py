@@ -18,12 +18,9 @@ from typing import Any
 
 import polars as pl
 
-from features.errors import SourceError
 from features.readers.conform import misfit, nested_text
-from features.readers.plain import read_blocks
+from features.readers.plain import Chunk, whole_lines
 
-CHUNK_BYTES = 8 << 20
-LINE_BYTES_MAX = 64 << 20
 ROW = "source_row"
 Schema = Mapping[str, Any]
 Repair = Callable[[dict[str, Any]], None]
@@ -46,72 +43,21 @@ class Parsed:
     blank: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Chunk:
-    first_row: int
-    content: bytes
-    cut_short: bool = False
-
-
-def read_lines(
-    path: Path, schema: Schema, *, repair: Repair | None = None, chunk_bytes: int = CHUNK_BYTES
-) -> Iterator[Parsed]:
+def read_lines(path: Path, schema: Schema, *, repair: Repair | None = None) -> Iterator[Parsed]:
     """Parses a JSONL file (gzip by content). Memory is bounded by a few chunks.
 
     `repair` may change a decoded object in place before it is judged; only chunks that polars refuses come to it.
     A file that ends early (a cut gzip stream) yields what it holds and then one bad line `file_cut_short`.
     Raises SourceError if the file cannot be opened, is empty or is not text.
     """
-    for chunk in _chunks(path, chunk_bytes):
+    for chunk in whole_lines(path):
         if chunk.cut_short:
             yield Parsed(pl.DataFrame(schema={**schema, ROW: pl.Int64}), [BadLine(chunk.first_row, "file_cut_short")])
             return
         yield _fast(chunk, schema) or _line_by_line(chunk, schema, repair)
 
 
-def first_objects(path: Path, *, limit: int = 20, budget_bytes: int = 1 << 20) -> list[dict[str, Any]]:
-    """The first JSON objects of a file, for recognising its format; lines that are none are left out.
-
-    Raises SourceError as `read_lines` does.
-    """
-    found: list[dict[str, Any]] = []
-    chunk = next(_chunks(path, budget_bytes))
-    for line in _split(chunk.content)[: limit * 2]:
-        value, _ = _decode(line)
-        if value is not None and len(found) < limit:
-            found.append(value)
-    return found
-
-
-def _chunks(path: Path, size: int) -> Iterator[_Chunk]:
-    """Whole lines, `size` bytes or more at a time."""
-    row, rest, empty = 1, b"", True
-    for block in read_blocks(path, size):
-        if block is None:
-            # What follows the last whole line was cut as well: both are one bad line.
-            yield _Chunk(row, rest, cut_short=True)
-            return
-        if empty and b"\x00" in block[:4096]:
-            raise SourceError("a log must be text", place=str(path), hint="a log is JSON lines, gzip allowed")
-        empty = False
-        cut = block.rfind(b"\n") + 1
-        if cut == 0:
-            rest += block
-            if len(rest) > LINE_BYTES_MAX:  # no log of ours; reading on would fill the memory
-                raise SourceError(
-                    "a line must be shorter than 64 MiB", place=f"{path} row {row}", hint="is it JSON lines?"
-                )
-            continue
-        whole, rest = rest + block[:cut], block[cut:]
-        yield _Chunk(row, whole)
-        row += whole.count(b"\n")
-    if rest:
-        yield _Chunk(row, rest)
-    if empty:
-        raise SourceError("a log must hold at least one row", place=str(path), hint="the file is empty")
-
-
-def _fast(chunk: _Chunk, schema: Schema) -> Parsed | None:
+def _fast(chunk: Chunk, schema: Schema) -> Parsed | None:
     lines = chunk.content.count(b"\n") + (not chunk.content.endswith(b"\n"))
     frame = _strict([chunk.content], schema)
     if frame is None or frame.height != lines or nested_text(frame):
@@ -119,16 +65,16 @@ def _fast(chunk: _Chunk, schema: Schema) -> Parsed | None:
     return Parsed(frame.with_columns(pl.int_range(chunk.first_row, chunk.first_row + lines, dtype=pl.Int64).alias(ROW)))
 
 
-def _line_by_line(chunk: _Chunk, schema: Schema, repair: Repair | None) -> Parsed:
+def _line_by_line(chunk: Chunk, schema: Schema, repair: Repair | None) -> Parsed:
     good: list[bytes] = []
     rows: list[int] = []
     bad: list[BadLine] = []
     blank = 0
-    for row, line in enumerate(_split(chunk.content), chunk.first_row):
+    for row, line in enumerate(split_lines(chunk.content), chunk.first_row):
         if not line.strip():
             blank += 1
             continue
-        value, rule = _decode(line)
+        value, rule = decode_object(line)
         if value is None:
             bad.append(BadLine(row, rule))
             continue
@@ -157,12 +103,12 @@ def _strict(lines: list[bytes], schema: Schema) -> pl.DataFrame | None:
         return None
 
 
-def _split(content: bytes) -> list[bytes]:
+def split_lines(content: bytes) -> list[bytes]:
     """Lines as polars counts them: only a newline ends one."""
     return content.removesuffix(b"\n").split(b"\n")
 
 
-def _decode(line: bytes) -> tuple[dict[str, Any] | None, str]:
+def decode_object(line: bytes) -> tuple[dict[str, Any] | None, str]:
     """The object on a line, or None and the rule that the line breaks."""
     try:
         value = json.loads(

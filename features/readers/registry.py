@@ -7,14 +7,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from features.errors import SourceError
-from features.readers import decision_log, dynamo_trace, mooncake, request_log, sglang_loads
+from features.readers import (
+    decision_log,
+    dynamo_trace,
+    mooncake,
+    request_log,
+    sglang_loads,
+)
 from features.readers.base import Reader
-from features.readers.lines import first_objects
+from features.readers.head import read_head
 
 AUTO = "auto"
 READERS: Mapping[str, Reader] = {
-    module.READER.name: module.READER for module in (request_log, decision_log, sglang_loads, dynamo_trace, mooncake)
+    module.READER.name: module.READER
+    for module in (  # one a line: people add theirs
+        request_log,
+        decision_log,
+        sglang_loads,
+        dynamo_trace,
+        mooncake,
+    )
 }
+"""A new format is one import and one line here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +54,17 @@ def sniff(path: Path) -> Sniffed:
 
     Raises SourceError if it fits no format or more than one, or cannot be read.
     """
-    objects = first_objects(path)
-    if not objects:
-        raise SourceError(
-            "a log must be JSON lines", place=str(path), hint="no line at its start is one; is the file whole?"
-        )
-    found = [Sniffed(reader, reason) for reader in READERS.values() if (reason := reader.sniff(objects))]
+    head = read_head(path)
+    found = [Sniffed(reader, reason) for reader in READERS.values() if (reason := reader.sniff(head))]
     if len(found) == 1:
         return found[0]
     if not found:
-        keys = sorted({key for value in objects for key in value})[:12]
+        keys = sorted({key for value in head.objects for key in value})[:12]
         raise SourceError(
-            "a log must be of a known format", value=keys, place=str(path), hint=f"one of {', '.join(READERS)}"
+            "a log must be of a known format",
+            value=keys or "no JSON object at its start",
+            place=str(path),
+            hint=f"one of {', '.join(READERS)}; is the file whole?",
         )
     names = ", ".join(f"{sniffed.reader.name} ({sniffed.reason})" for sniffed in found)
     raise SourceError("a log must fit one format", value=names, place=str(path), hint="name it with --format")

@@ -9,10 +9,11 @@ from typing import Any
 import polars as pl
 
 from features.readers.base import HEADER_PREFIX, Batch, ReadContext, Reader, most_have, other_pool
+from features.readers.head import Head
 from features.readers.lines import ROW, read_lines
 from features.schemas import TABLES
 
-PROVENANCE = ("source", "source_file", "source_row")
+PROVENANCE = ("arrival_spread_us", "source", "source_file", "source_row")
 
 
 def log_columns() -> dict[str, Any]:
@@ -20,8 +21,8 @@ def log_columns() -> dict[str, Any]:
     return {name: dtype for name, dtype in TABLES["requests"].dtypes.items() if name not in PROVENANCE}
 
 
-def _sniff(objects: list[dict[str, Any]]) -> str:
-    if most_have(objects, "request_id", "arrived_at_us", "prompt_tokens"):
+def _sniff(head: Head) -> str:
+    if most_have(head.objects, "request_id", "arrived_at_us", "prompt_tokens"):
         return "lines have request_id, arrived_at_us and prompt_tokens"
     return ""
 

@@ -14,6 +14,7 @@ from typing import Any
 import polars as pl
 
 from features.readers.base import Batch, ReadContext, Reader, most_have, without_null
+from features.readers.head import Head
 from features.readers.lines import ROW, read_lines
 from features.schemas import DECODE_MOMENTS
 
@@ -47,10 +48,12 @@ _SCHEMA = {
 }
 
 
-def _sniff(objects: list[dict[str, Any]]) -> str:
-    if not most_have(objects, "polled_at_us", "target", "status", "body"):
+def _sniff(head: Head) -> str:
+    if not most_have(head.objects, "polled_at_us", "target", "status", "body"):
         return ""
-    bodies = [value["body"] for value in objects if isinstance(value.get("body"), dict) and value.get("status") == _OK]
+    bodies = [
+        value["body"] for value in head.objects if isinstance(value.get("body"), dict) and value.get("status") == _OK
+    ]
     answered = [body for body in bodies if "error" not in body]  # what the recorder puts for an answer that is no JSON
     if answered and not any("loads" in body for body in answered):
         return ""

@@ -11,6 +11,7 @@ import typer
 from features.errors import SettingsError
 from pipelines.commands.options import AsJson, LakePath, SettingsPath, lake_root, settings_if_any
 from pipelines.console import WRONG_USE, emit, say
+from pipelines.names import name_key
 
 if TYPE_CHECKING:
     from features.ingest import IngestReport
@@ -53,6 +54,8 @@ def ingest(
         starts_at_us=starts_at_us,
         aliases=pool.aliases if pool else (),
         class_rules=pool.class_rules if pool else (),
+        facts=pool.facts() if pool else None,
+        name_key=name_key(),
     )
     _tell(report)
     if as_json:
@@ -94,10 +97,16 @@ def _tell(report: IngestReport) -> None:
     for title, counts in (
         ("quarantined by rule", report.rules),
         ("skipped by kind", report.skipped_kinds),
+        ("set right by rule", report.corrected),
+        ("clocks moved, µs", report.clock_offsets_us),
+        ("derived rows", report.derived),
+        ("derived rows quarantined by rule", report.derived_rules),
         ("names that no alias maps", report.unmapped),
     ):
         if counts:
             say(f"{title}: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
+    for rule, sample in report.samples.items():
+        say(f"  {rule}, first at {sample['file']} row {sample['row']}: {sample['reason']}")
     for name, why in report.unreadable.items():
         say(f"could not be read: {name}: {why}")
     for partition in report.partitions:

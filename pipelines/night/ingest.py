@@ -11,6 +11,7 @@ from features.ingest import IngestReport, ingest
 from features.lake import Lake
 from features.readers.files import LogFile, find_logs
 from features.schemas import TABLES
+from pipelines.names import name_key
 from pipelines.settings import Pool, Source
 
 DAY_MARK = "{day}"
@@ -86,6 +87,8 @@ def _ingest(lake: Lake, pool: Pool, source: Source, paths: Sequence[Path]) -> In
         starts_at_us=source.starts_at_us,
         aliases=pool.aliases,
         class_rules=pool.class_rules,
+        facts=pool.facts(),
+        name_key=name_key(),
     )
 
 

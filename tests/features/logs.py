@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+NAME_KEY = b"a key of tests only"
 START_US = 1_767_571_200_000_000
 """2026-01-05T00:00:00Z."""
 
@@ -124,7 +125,13 @@ def dynamo(i: int, *, wrapped: bool = True, **changes: Any) -> dict[str, Any]:
 
 
 def mooncake(i: int, **changes: Any) -> dict[str, Any]:
-    return {"timestamp": i * 3_000, "input_length": 1_100, "output_length": 9, "hash_ids": [0, i, i + 1], **changes}
+    return {
+        "timestamp": i * 3_000,
+        "input_length": 1_100,
+        "output_length": 9,
+        "hash_ids": [0, 2 * i + 1, 2 * i + 2],
+        **changes,
+    }
 
 
 LINE = {

@@ -14,7 +14,7 @@ from features.ingest import IngestReport, ingest
 from features.lake import Lake
 from features.naming import Alias, ClassRule
 from features.prefix import dense_ids, ideal_reuse
-from tests.features.logs import START_US, decision, dynamo, lines, mooncake, poll, request
+from tests.features.logs import NAME_KEY, START_US, decision, dynamo, lines, mooncake, poll, request
 from tests.features.shared import real_data
 
 DAY = date(2026, 1, 5)
@@ -27,7 +27,14 @@ def write(path: Path, *objects: dict[str, Any]) -> Path:
 
 
 def load(path: Path | list[Path], lake: Path, **options: Any) -> IngestReport:
-    given = {"format": "auto", "pool": "a", "lake": Lake(lake), "starts_at_us": START_US, **options}
+    given = {
+        "format": "auto",
+        "pool": "a",
+        "lake": Lake(lake),
+        "starts_at_us": START_US,
+        "name_key": NAME_KEY,
+        **options,
+    }
     report = ingest(path, **given)
     assert report.read == report.accepted + report.quarantined + report.skipped + report.duplicates
     return report
@@ -220,7 +227,7 @@ def test_polls_become_samples_in_tokens(tmp_path: Path) -> None:
     assert (first["generated_tokens"], first["reclaimable_blocks"], first["state"]) == (30, None, None)
     assert (prefill["active_blocks"], prefill["inflight_blocks"], prefill["running_tokens"]) == (900, None, None)
     assert (prefill["waiting_requests"], prefill["transferring_requests"]) == (3, 1)
-    assert {k for k, v in silent.items() if v is not None} == {"observed_at_us", "node", "block_tokens"}
+    assert {k for k, v in silent.items() if v is not None} == {"observed_at_us", "node", "block_tokens", "source"}
 
 
 def test_a_failed_poll_does_not_cost_its_neighbours(tmp_path: Path) -> None:

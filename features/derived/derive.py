@@ -1,0 +1,126 @@
+"""Rows that follow from other tables: rebuilt for every day whose origin changed, never merged by hand.
+
+Each derivation is one SQL file: a SELECT over a view named as its origin, with the origin's columns. What it yields are
+rows of its target; `source` is the derivation's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from pathlib import Path
+
+import polars as pl
+
+from features.errors import LakeError
+from features.lake import Lake
+from features.merge import batches, spilling
+from features.quality import check
+from features.schemas import TABLES
+from features.staging import Staging
+from features.views import relation
+
+_SQL = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Derivation:
+    """`<file>.sql`: rows of `target` from rows of `origin`.
+
+    `neighbours`: how many days before and after a day its rows may need; rows of those days themselves are left out.
+    """
+
+    name: str
+    origin: str
+    target: str
+    file: str
+    neighbours: int = 0
+
+    @property
+    def sql(self) -> str:
+        """Its SELECT."""
+        return (_SQL / f"{self.file}.sql").read_text("utf-8")
+
+
+DERIVATIONS: tuple[Derivation, ...] = ()
+"""In the order in which they run: an origin stands behind what it is derived from."""
+
+
+@dataclass(slots=True)
+class Derived:
+    """What derivations did. `rows`: table -> rows that a derivation wrote; `rules`: broken rule -> rows."""
+
+    rows: dict[str, int] = field(default_factory=dict)
+    rules: dict[str, int] = field(default_factory=dict)
+    partitions: set[str] = field(default_factory=set)
+
+
+def derive(lake: Lake, pool: str, touched: Sequence[tuple[str, date]], staging: Staging) -> Derived:
+    """Rebuilds what follows from the touched (table, day)s. The same origin gives the same rows and bytes."""
+    done = Derived()
+    changed = set(touched)
+    for derivation in DERIVATIONS:
+        days = sorted(day for table, day in changed if table == derivation.origin)
+        reach = range(-derivation.neighbours, derivation.neighbours + 1)
+        for day in sorted({day + timedelta(days=back) for day in days for back in reach}):
+            if _derive_day(lake, derivation, pool, day, staging, done):
+                changed.add((derivation.target, day))
+    return done
+
+
+def _derive_day(lake: Lake, derivation: Derivation, pool: str, day: date, staging: Staging, done: Derived) -> bool:
+    """Whether the day has or had derived rows."""
+    reach = range(-derivation.neighbours, derivation.neighbours + 1)
+    days = [day + timedelta(days=back) for back in reach]
+    paths = [path for d in days if (path := lake.path(derivation.origin, d, pool)).exists()]
+    staged = staging.file()
+    bad: list[pl.DataFrame] = []
+    for frame in _rows(derivation, paths, staging):
+        checked = check(derivation.target, _placed(derivation, frame, pool))
+        time = pl.from_epoch(TABLES[derivation.target].time_column, time_unit="us").dt.date()
+        mine = checked.accepted.filter(time == day)
+        if mine.height:
+            staged.add(derivation.target, day, mine)
+        if checked.quarantined.height:
+            bad.append(checked.quarantined)
+    held = day in lake.days(derivation.target, pool)
+    parts = staged.parts.get((derivation.target, day), [])
+    if not parts and not held:
+        return False
+    source = f"{derivation.name} of {derivation.origin}"
+    digests = "+".join(lake.digest(derivation.origin, d, pool) for d in days if d in lake.days(derivation.origin, pool))
+    merged = lake.merge_staged(
+        derivation.target, day, pool, parts, staging, sources={source: digests}, replacing=derivation.name
+    )
+    staged.drop()
+    done.rows[derivation.target] = done.rows.get(derivation.target, 0) + merged.added
+    done.partitions.add(merged.partition.name)
+    if bad:
+        whole = pl.concat(bad)
+        for rule, rows in whole["rule"].value_counts().rows():
+            done.rules[rule] = done.rules.get(rule, 0) + rows
+        lake.write_quarantine(derivation.target, pool, f"{derivation.name[:5]}-{day.isoformat()}", [whole])
+    return True
+
+
+def _rows(derivation: Derivation, paths: Sequence[Path], staging: Staging) -> Iterator[pl.DataFrame]:
+    if not paths:
+        return
+    import duckdb
+
+    connection = spilling(staging.folder)
+    try:
+        connection.execute(f"CREATE VIEW {derivation.origin} AS {relation(derivation.origin, paths)}")
+        yield from batches(connection, derivation.sql)
+    except duckdb.Error as error:
+        place = f"features/derived/{derivation.file}.sql"
+        raise LakeError("a derivation must run", value=str(error).splitlines()[0], place=place) from error
+    finally:
+        connection.close()
+
+
+def _placed(derivation: Derivation, frame: pl.DataFrame, pool: str) -> pl.DataFrame:
+    """Rows with what every row of the target has."""
+    placed = frame.with_columns(source=pl.lit(derivation.name))
+    return placed.with_columns(pool=pl.lit(pool)) if "pool" in TABLES[derivation.target].dtypes else placed

@@ -1,0 +1,129 @@
+"""Clock skew between the router and the nodes, from causality: no node starts before it was told to.
+
+For every request, router's decision <= P's start and P's end <= router's first token; the same for D. Each node's
+offset is bounded from below by the earliest starts and from above by the latest ends. A node whose clock breaks a bound
+is shifted just as far as it must be; a node whose bounds contradict each other cannot be corrected, and its rows that
+are out of order go to quarantine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from features.columns import CLOCK_SKEW_US, in_order
+from features.quality import REASONS, Rules
+
+KEPT = 64
+"""Most extreme differences that are kept of a node."""
+REQUESTS_MIN = 20
+"""Fewer requests say nothing about a node's clock."""
+OUTLIERS = 500
+"""One request in so many may be damaged without moving its node's clock."""
+OFFSET_MIN_US = 1_000
+"""Smaller offsets are rounding."""
+REASONS["stages_in_order"] = (
+    "stages of different hosts are out of order by more than clocks may differ, and no one offset of the nodes' clocks "
+    "explains it"
+)
+
+_P_TIMES = ("prefill_started_at_us", "prefill_finished_at_us", "transfer_started_at_us", "transfer_finished_at_us")
+_D_TIMES = ("decode_admitted_at_us",)
+_TOLD = pl.coalesce("decided_at_us", "arrived_at_us")
+# Side, how much the node's clock must be moved at least, and at most.
+_BOUNDS = (
+    (
+        "prefill_node",
+        _TOLD - pl.col("prefill_started_at_us"),
+        pl.coalesce("first_token_at_us", "finished_at_us") - pl.col("prefill_finished_at_us"),
+    ),
+    (
+        "decode_node",
+        _TOLD - pl.col("decode_admitted_at_us"),
+        pl.col("finished_at_us") - pl.col("decode_admitted_at_us"),
+    ),
+)
+# A transfer may overlap prefill, D may be reserved before or after it, and P or D may make the first token.
+_WAYS = (
+    ("decided_at_us", "prefill_started_at_us", "transfer_started_at_us", "finished_at_us"),
+    ("arrived_at_us", "prefill_started_at_us", "first_token_at_us"),
+    ("prefill_finished_at_us", "transfer_finished_at_us", "finished_at_us"),
+    ("decided_at_us", "decode_admitted_at_us", "finished_at_us"),
+)
+
+
+def stages_in_order(requests: pl.DataFrame) -> pl.Series:
+    """Whether times of different hosts are in order, up to CLOCK_SKEW_US."""
+    holds = pl.all_horizontal([in_order(*way, tolerance_us=CLOCK_SKEW_US) for way in _WAYS])
+    return requests.select(holds.alias("holds"))["holds"]
+
+
+STAGE_ORDER: Rules = {"stages_in_order": stages_in_order}
+
+
+class ClockEvidence:
+    """What the requests of a log say about the clocks of their nodes. Memory: KEPT numbers a node."""
+
+    def __init__(self) -> None:
+        self._held: pl.DataFrame | None = None
+        self.disorder = 0
+        """Requests that are out of order as logged."""
+
+    def see(self, requests: pl.DataFrame) -> None:
+        """Takes in rows of the table `requests`."""
+        self.disorder += int((~stages_in_order(requests)).sum())
+        seen = []
+        for node, least, most in _BOUNDS:
+            bounds = requests.select(pl.col(node).alias("node"), least=least, most=most)
+            known = bounds.filter(
+                pl.col("node").is_not_null(), pl.any_horizontal(pl.col("least", "most").is_not_null())
+            )
+            if known.height:
+                seen.append(_extremes(known.with_columns(rows=pl.lit(1, pl.Int64)).group_by("node").agg(pl.all())))
+        if self._held is not None:
+            seen.append(self._held)
+        if seen:
+            flat = pl.col("least", "most").list.explode(keep_nulls=False, empty_as_null=False)
+            self._held = _extremes(pl.concat(seen).group_by("node").agg(flat, pl.col("rows")))
+
+    def offsets_us(self) -> dict[str, int]:
+        """Node -> what must be added to its times, for nodes whose clock is off and can be set right."""
+        if self._held is None:
+            return {}
+        found = {}
+        for node, least, most, rows in self._held.sort("node").select("node", "least", "most", "rows").iter_rows():
+            rank = min(KEPT - 1, rows // OUTLIERS)
+            low = least[rank] if len(least) > rank else None
+            high = most[rank] if len(most) > rank else None
+            if rows < REQUESTS_MIN or (low is not None and high is not None and low > high):
+                continue
+            offset = low if low is not None and low > 0 else high if high is not None and high < 0 else 0
+            if abs(offset) >= OFFSET_MIN_US:
+                found[node] = int(offset)
+        return found
+
+
+def _extremes(grouped: pl.DataFrame) -> pl.DataFrame:
+    rows = pl.col("rows") if grouped.schema["rows"] == pl.Int64 else pl.col("rows").list.sum()
+    return grouped.select(
+        "node",
+        pl.col("least").list.drop_nulls().list.sort(descending=True).list.head(KEPT),
+        pl.col("most").list.drop_nulls().list.sort().list.head(KEPT),
+        rows,
+    )
+
+
+def shifted(requests: pl.DataFrame, offsets_us: Mapping[str, int]) -> pl.DataFrame:
+    """Requests with the times of each node set right."""
+    changes = []
+    for node, times in (("prefill_node", _P_TIMES), ("decode_node", _D_TIMES)):
+        by = pl.col(node).replace_strict(dict(offsets_us), default=0, return_dtype=pl.Int64).fill_null(0)
+        changes += [(pl.col(time) + by).alias(time) for time in times]
+    return requests.with_columns(changes)
+
+
+def moved(requests: pl.DataFrame, offsets_us: Mapping[str, int]) -> int:
+    """How many requests have times of a node that is set right."""
+    nodes = list(offsets_us)
+    return int(requests.select(pl.any_horizontal(pl.col("prefill_node", "decode_node").is_in(nodes)).sum()).item())
