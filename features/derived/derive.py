@@ -17,7 +17,7 @@ from features.errors import LakeError
 from features.lake import Lake
 from features.merge import batches, spilling
 from features.quality import check
-from features.schemas import TABLES
+from features.schemas import PROVENANCE, TABLES
 from features.staging import Staging
 from features.views import relation
 
@@ -43,7 +43,9 @@ class Derivation:
         return (_SQL / f"{self.file}.sql").read_text("utf-8")
 
 
-DERIVATIONS: tuple[Derivation, ...] = ()
+DERIVATIONS: tuple[Derivation, ...] = (
+    Derivation("spans", "request_parts", "requests", "requests_from_parts", neighbours=1),
+)
 """In the order in which they run: an origin stands behind what it is derived from."""
 
 
@@ -121,6 +123,7 @@ def _rows(derivation: Derivation, paths: Sequence[Path], staging: Staging) -> It
 
 
 def _placed(derivation: Derivation, frame: pl.DataFrame, pool: str) -> pl.DataFrame:
-    """Rows with what every row of the target has."""
-    placed = frame.with_columns(source=pl.lit(derivation.name))
+    """Rows with what every row of the target has. What comes of many rows need not name a file and line."""
+    unknown = {name: pl.lit(None, dtype) for name, dtype in PROVENANCE.items() if name not in frame.columns}
+    placed = frame.with_columns(**unknown).with_columns(source=pl.lit(derivation.name))
     return placed.with_columns(pool=pl.lit(pool)) if "pool" in TABLES[derivation.target].dtypes else placed

@@ -11,6 +11,7 @@ from features.readers import (
     decision_log,
     dynamo_trace,
     mooncake,
+    otlp_spans,
     request_log,
     sglang_loads,
 )
@@ -26,6 +27,7 @@ READERS: Mapping[str, Reader] = {
         sglang_loads,
         dynamo_trace,
         mooncake,
+        otlp_spans,
     )
 }
 """A new format is one import and one line here."""
