@@ -141,6 +141,7 @@ class Decisions(dy.Schema):
     chosen = dy.Bool(nullable=False)
     propensity = number(low=0.0, high=1.0)
     telemetry_age_us = count()
+    source = text()
 
     @dy.rule()
     def at_most_one_chosen(cls) -> pl.Expr:

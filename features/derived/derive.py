@@ -45,6 +45,7 @@ class Derivation:
 
 DERIVATIONS: tuple[Derivation, ...] = (
     Derivation("spans", "request_parts", "requests", "requests_from_parts", neighbours=1),
+    Derivation("scores", "decision_parts", "decisions", "decisions_from_parts"),
 )
 """In the order in which they run: an origin stands behind what it is derived from."""
 

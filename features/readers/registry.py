@@ -10,6 +10,8 @@ from features.errors import SourceError
 from features.readers import (
     decision_log,
     dynamo_trace,
+    envoy_access,
+    epp_scores,
     mooncake,
     otlp_spans,
     request_log,
@@ -27,6 +29,8 @@ READERS: Mapping[str, Reader] = {
         sglang_loads,
         dynamo_trace,
         mooncake,
+        epp_scores,
+        envoy_access,
         otlp_spans,
     )
 }

@@ -1,0 +1,110 @@
+"""`envoy-endpoint-scores`: JSON access logs of Envoy that carry the endpoint picker's dynamic metadata.
+
+The picker (`--emit-endpoint-scores`) puts the weighted total of every candidate into the namespace `envoy.lb` under
+`x-gateway-destination-endpoint-scores` and its choice, an ordered list, under `x-gateway-destination-endpoint`. Both
+may stand in the log under these names, with `_` for `-`, or inside `envoy.lb` or `dynamic_metadata`; `-` is nothing.
+The request header `x-prefiller-host-port` names the P that was picked: log it too, or a PD pool's D look colocated.
+
+Rows of `decision_parts`: `total` an endpoint, `pick` for P. Lines without scores are skipped as `no_scores`, those
+without a request id as `no_request_id`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+
+from features.readers.base import Batch, ReadContext, Reader
+from features.readers.epp_scores import PICK, TOTAL
+from features.readers.head import Head
+from features.readers.lines import ROW
+from features.readers.picked_lines import Pick, read_picked, time_us
+
+CHOICE = "x-gateway-destination-endpoint"
+SCORES, SERVED, PREFILLER = f"{CHOICE}-scores", f"{CHOICE}-served", "x-prefiller-host-port"
+_METADATA = ("envoy.lb", "envoy_lb", "dynamic_metadata", "metadata")
+_SCORE_OF = r'"[^"]+"\s*:\s*-?[0-9][-+0-9.eE]*'
+_IDS = ("x-request-id", "x_request_id", "request_id", "requestId")
+_TIMES = ("start_time", "startTime", "@timestamp", "timestamp", "time", "ts")
+
+
+def _names(field: str) -> tuple[str, str]:
+    return field, field.replace("-", "_")
+
+
+_FIELDS = tuple(name for field in (SCORES, CHOICE, SERVED, PREFILLER) for name in _names(field))
+_PICK = Pick(
+    schema=dict.fromkeys((*_IDS, *_TIMES, *_FIELDS, *_METADATA), pl.String()), loose=frozenset((*_FIELDS, *_METADATA))
+)
+
+
+def _sniff(head: Head) -> str:
+    if any("msg" in value or "resourceSpans" in value for value in head.objects):
+        return ""
+    fits = sum(any(name in value for name in (*_FIELDS, *_METADATA)) for value in head.objects)
+    if fits * 2 > len(head.objects) and re.search("x[-_]gateway[-_]destination[-_]endpoint", head.text):
+        return f"lines are an access log with {CHOICE} and its scores"
+    return ""
+
+
+def _read(path: Path, context: ReadContext) -> Iterator[Batch]:
+    del context
+    for picked in read_picked(path, _PICK):
+        lines = picked.frame.select(
+            pl.coalesce(_IDS).alias("request_id"),
+            pl.coalesce(time_us(name) for name in _TIMES).alias("decided_at_us"),
+            _field(SCORES, r"(\{[^{}]*\})").str.extract_all(_SCORE_OF).alias("pair"),
+            pl.coalesce(_field(CHOICE), _field(SERVED)).str.replace(r",.*$", "").alias("choice"),
+            _field(PREFILLER).alias("prefiller"),
+            ROW,
+        )
+        scored = lines.filter(pl.col("pair").list.len() > 0)
+        named = scored.filter(pl.col("request_id").is_not_null() & (pl.col("request_id") != "-"))
+        skipped = {"no_scores": lines.height - scored.height, "no_request_id": scored.height - named.height}
+        yield Batch(_rows(named), picked.bad, skipped)
+
+
+def _field(name: str, value: str = r'"([^"]*)"') -> pl.Expr:
+    """A field from wherever it stands; nothing where Envoy has nothing."""
+    pattern = rf'"{name.replace("-", "[-_]")}": ?{value}'
+    texts = [*(pl.col(column) for column in _names(name)), *(pl.col(held).str.extract(pattern) for held in _METADATA)]
+    known = [pl.when(~text.is_in(["-", ""])).then(text) for text in texts]
+    return pl.coalesce(known)
+
+
+def _rows(lines: pl.DataFrame) -> pl.DataFrame:
+    pair = pl.col("pair")
+    disaggregated = pl.col("prefiller").is_not_null()
+    totals = (
+        lines.explode("pair")
+        .with_columns(pair.str.extract(r'"([^"]+)"').alias("address"))
+        .select(
+            "request_id",
+            "decided_at_us",
+            pl.when(disaggregated).then(pl.lit("decode")).otherwise(pl.lit("colocated")).alias("profile"),
+            (pl.col("address") + "/dp0").alias("endpoint"),
+            pl.lit(TOTAL).alias("plugin"),
+            pair.str.extract(r":\s*([-+0-9.eE]+)$").cast(pl.Float64, strict=False).alias("score"),
+            (pl.col("address") == pl.col("choice")).alias("chosen"),
+            ROW,
+        )
+    )
+    picks = lines.filter(disaggregated).select(
+        "request_id",
+        "decided_at_us",
+        pl.lit("prefill").alias("profile"),
+        (pl.col("prefiller") + "/dp0").alias("endpoint"),
+        pl.lit(PICK).alias("plugin"),
+        pl.lit(None, pl.Float64).alias("score"),
+        pl.lit(value=True).alias("chosen"),
+        ROW,
+    )
+    return pl.concat([totals, picks]).sort(ROW, maintain_order=True)
+
+
+READER = Reader(
+    "envoy-endpoint-scores", "decision_parts", "JSON access log of Envoy with the candidates' scores", _sniff, _read
+)

@@ -1,0 +1,132 @@
+"""Logs of which some lines matter, and in which a field may be a text or an object: the router's and the proxy's.
+
+Lines that matter are found by their bytes and parsed together; the others are only looked at as far as telling damage
+from another message needs. A field named in `loose` comes as text, an object as its JSON.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+
+from features.readers.conform import misfit, nested_text
+from features.readers.lines import ROW, BadLine, Schema, decode_object, split_lines
+from features.readers.plain import Chunk, whole_lines
+
+_PIECE_LINES = 128
+"""Lines are parsed again in pieces of this size where one of them is damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """Rows of a chunk's lines that matter, with their line number; damaged lines; how many lines were other ones."""
+
+    frame: pl.DataFrame
+    bad: list[BadLine] = field(default_factory=list)
+    others: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """`wanted`: lines that matter. `whole`: a line that is whole, as far as its bytes tell; "" stands for any."""
+
+    schema: Schema
+    loose: frozenset[str]
+    wanted: re.Pattern[bytes] | None = None
+    whole: re.Pattern[bytes] | None = None
+
+
+def read_picked(path: Path, pick: Pick) -> Iterator[Picked]:
+    """The lines that matter of a JSON-lines file (gzip and zstd by content), some MB at a time.
+
+    A file that ends early yields what it holds and then one bad line `file_cut_short`.
+    Raises SourceError if the file cannot be opened, is empty or is not text.
+    """
+    for chunk in whole_lines(path):
+        if chunk.cut_short:
+            yield Picked(_parsed([], [], pick)[0], [BadLine(chunk.first_row, "file_cut_short")])
+            return
+        yield _picked(chunk, pick)
+
+
+def _picked(chunk: Chunk, pick: Pick) -> Picked:
+    lines: list[bytes] = []
+    rows: list[int] = []
+    bad: list[BadLine] = []
+    others = 0
+    for row, line in enumerate(split_lines(chunk.content), chunk.first_row):
+        if pick.wanted is None or pick.wanted.search(line):
+            if line.strip():
+                lines.append(line)
+                rows.append(row)
+        elif pick.whole is not None and pick.whole.match(line):
+            others += 1
+        elif line.strip():
+            value, rule = decode_object(line)
+            others += value is not None
+            if value is None:
+                bad.append(BadLine(row, rule))
+    frame, broken = _parsed(lines, rows, pick)
+    return Picked(frame, sorted([*bad, *broken], key=lambda line: line.row), others)
+
+
+def _parsed(lines: Sequence[bytes], rows: Sequence[int], pick: Pick) -> tuple[pl.DataFrame, list[BadLine]]:
+    """Rows of lines, and the lines that are none; all at once if none of them is."""
+    frame = _strict(lines, pick)
+    if frame is not None:
+        return frame.with_columns(pl.Series(ROW, rows, dtype=pl.Int64)), []
+    if len(lines) > _PIECE_LINES:
+        starts = range(0, len(lines), _PIECE_LINES)
+        pieces = [_parsed(lines[at : at + _PIECE_LINES], rows[at : at + _PIECE_LINES], pick) for at in starts]
+        return pl.concat([piece for piece, _ in pieces]), [line for _, bad in pieces for line in bad]
+    good: list[bytes] = []
+    kept: list[int] = []
+    bad: list[BadLine] = []
+    for row, line in zip(rows, lines, strict=True):
+        fields, rule = _judged(line, pick)
+        if rule or _strict([fields], pick) is None:  # polars refuses what json takes, a lone surrogate for one
+            bad.append(BadLine(row, rule or "json"))
+        else:
+            good.append(fields)
+            kept.append(row)
+    frame = _strict(good, pick)
+    assert frame is not None
+    return frame.with_columns(pl.Series(ROW, kept, dtype=pl.Int64)), bad
+
+
+def _strict(lines: Sequence[bytes], pick: Pick) -> pl.DataFrame | None:
+    if not lines:
+        return pl.DataFrame(schema=dict(pick.schema))
+    try:
+        frame = pl.read_ndjson(io.BytesIO(b"\n".join(lines)), schema=dict(pick.schema))
+    except pl.exceptions.PolarsError:
+        return None
+    clean = frame.height == len(lines) and not nested_text(frame.drop(pick.loose))
+    return frame if clean else None
+
+
+def _judged(line: bytes, pick: Pick) -> tuple[bytes, str]:
+    """The line with the fields of the schema only, and the rule that it breaks."""
+    value, rule = decode_object(line)
+    if value is None:
+        return b"", rule
+    fields = {key: value.get(key) for key in pick.schema}
+    for key in pick.loose:
+        if isinstance(fields[key], dict | list):
+            fields[key] = json.dumps(fields[key])
+    wrong = misfit(fields, pick.schema)
+    return json.dumps(fields).encode(), f"{wrong}|type" if wrong else ""
+
+
+def time_us(column: str) -> pl.Expr:
+    """A text of a time as unix microseconds: RFC 3339 with any fraction, or unix seconds. Null for any other text."""
+    text = pl.col(column)
+    told = text.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f%#z", time_unit="us", time_zone="UTC", strict=False)
+    seconds = text.cast(pl.Float64, strict=False)
+    return pl.coalesce(told.dt.epoch("us"), (seconds * 1_000_000).round().cast(pl.Int64, strict=False))
