@@ -8,6 +8,7 @@ from pathlib import Path
 
 from features.errors import SourceError
 from features.readers import (
+    azure_csv,
     decision_log,
     dynamo_trace,
     envoy_access,
@@ -32,6 +33,7 @@ READERS: Mapping[str, Reader] = {
         epp_scores,
         envoy_access,
         otlp_spans,
+        azure_csv,
     )
 }
 """A new format is one import and one line here."""

@@ -65,7 +65,7 @@ def tick_width_us(times: pl.Series) -> int | None:
     if len(gaps) < _TICKS_MIN - 1 or (steps == 0).mean() < _SHARED_MIN:
         return None
     # Ticks without an arrival make gaps of several widths; most are one.
-    width = float(np.quantile(gaps, 0.25))
+    width = float(np.quantile(gaps, 0.25, method="lower"))
     ratio = gaps / width
     regular = np.abs(ratio - np.round(ratio)) <= _JITTER * np.round(ratio)
     return round(width) if width >= _WIDTH_MIN_US and regular.mean() >= _REGULAR_MIN else None
