@@ -13,6 +13,7 @@ from features.readers import (
     dynamo_trace,
     envoy_access,
     epp_scores,
+    kv_cache_tester,
     mooncake,
     otlp_spans,
     request_log,
@@ -34,6 +35,7 @@ READERS: Mapping[str, Reader] = {
         envoy_access,
         otlp_spans,
         azure_csv,
+        kv_cache_tester,
     )
 }
 """A new format is one import and one line here."""
