@@ -18,6 +18,7 @@ from features.readers import (
     otlp_spans,
     request_log,
     sglang_loads,
+    sglang_requests,
 )
 from features.readers.base import Reader
 from features.readers.head import read_head
@@ -36,6 +37,7 @@ READERS: Mapping[str, Reader] = {
         otlp_spans,
         azure_csv,
         kv_cache_tester,
+        sglang_requests,
     )
 }
 """A new format is one import and one line here."""
