@@ -15,6 +15,7 @@ from features.readers import (
     epp_scores,
     kv_cache_tester,
     mooncake,
+    mooncake_delta,
     otlp_spans,
     request_log,
     sglang_loads,
@@ -38,6 +39,7 @@ READERS: Mapping[str, Reader] = {
         azure_csv,
         kv_cache_tester,
         sglang_requests,
+        mooncake_delta,
     )
 }
 """A new format is one import and one line here."""
