@@ -14,8 +14,11 @@ from features.readers import (
     envoy_access,
     epp_scores,
     kv_cache_tester,
+    llmservingsim_bench,
+    llmservingsim_workload,
     mooncake,
     mooncake_delta,
+    multi_round_qa,
     otlp_spans,
     request_log,
     sglang_loads,
@@ -40,6 +43,9 @@ READERS: Mapping[str, Reader] = {
         kv_cache_tester,
         sglang_requests,
         mooncake_delta,
+        multi_round_qa,
+        llmservingsim_bench,
+        llmservingsim_workload,
     )
 }
 """A new format is one import and one line here."""
