@@ -46,6 +46,10 @@ class NodeLoads(dy.Schema):
     Counters are cumulative since the engine started: `prefill_busy_us prefill_computed_tokens decode_moments
     generated_tokens preemptions allocation_failures swap_bytes`. `free_blocks` of engines that count evictable prefix
     as free includes it; then `reclaimable_blocks` is null.
+
+    Requests that wait for a D to take them (`bootstrap_requests` of a P), for KV slots (`prealloc_requests` of a D) or
+    for those that they lost (`retracted_requests`) are among `waiting_requests`; those whose KV is on its way are not:
+    `transferring_requests` of a P, `receiving_requests` of a D. `last_transfer_*`: what ended last, no mean.
     """
 
     observed_at_us = time(nullable=False, primary_key=True)
@@ -69,8 +73,14 @@ class NodeLoads(dy.Schema):
     waiting_prompt_tokens = count()
     running_requests = count()
     running_tokens = count()
+    bootstrap_requests = count()
     transferring_requests = count()
+    prealloc_requests = count()
     receiving_requests = count()
+    retracted_requests = count()
+    paused_requests = count()
+    last_transfer_bytes_per_s = number(low=0.0)
+    last_transfer_us = count()
     prefill_busy_us = count()
     prefill_computed_tokens = count()
     decode_moments = dy.List(
@@ -104,7 +114,7 @@ class Steps(dy.Schema):
     observed_at_us = time(nullable=False, primary_key=True)
     node = text(nullable=False, primary_key=True)
     phase = dy.String(primary_key=True)
-    n_steps = dy.Int64(min=1)
+    n_steps = count(minimum=1)
     busy_us = dy.Int64(min=1)
     sequences = number(low=0.0)
     tokens = number(low=0.0)

@@ -44,6 +44,11 @@ class Derivation:
 
 
 DERIVATIONS: tuple[Derivation, ...] = (
+    Derivation("prometheus", "metric_samples", "node_loads", "loads_from_metrics", 1),
+    Derivation("prometheus", "metric_samples", "steps", "steps_from_metrics", 1),
+    Derivation("prometheus", "metric_samples", "transfer_totals", "transfers_from_metrics", 1),
+    Derivation("decode_moments", "node_loads", "steps", "steps_from_decode_moments", 1),
+    Derivation("prefill_counters", "node_loads", "steps", "steps_from_prefill_counters", 1),
     Derivation("spans", "request_parts", "requests", "requests_from_parts", neighbours=1),
     Derivation("scores", "decision_parts", "decisions", "decisions_from_parts"),
 )

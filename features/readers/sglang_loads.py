@@ -1,12 +1,16 @@
-"""`sglang-loads`: recorded polls of SGLang's `GET /v1/loads`, one row a DP rank of a poll.
+"""`sglang-loads`: answers of SGLang's `GET /v1/loads` (0.5.9 to 0.5.23), one row a DP rank of an answer.
 
-A line is {polled_at_us, target, status, body}. SGLang counts tokens, so `block_tokens` is 1. Its used tokens include
-those that a transfer will fill and leave out evictable prefix: `free_blocks` holds that prefix, `reclaimable_blocks` is
-unknown. A value of -1 or null, or one that is absent, is unknown.
+A line is {polled_at_us, target, status, body} as `routecal record loads` writes it, or a body as it was answered: then
+the answer's own time counts and the file's name is the worker. SGLang counts tokens, so `block_tokens` is 1. Its used
+tokens include those that a transfer will fill and leave out evictable prefix: `free_blocks` holds that prefix,
+`reclaimable_blocks` is unknown. A value of -1 or null, or one that is absent, is unknown; a rank without capacity has
+not started and gives no row. Not kept: sizes of weights, speculation, LoRA slots, the `aggregate` of older versions.
 """
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,46 +18,36 @@ from typing import Any
 import polars as pl
 
 from features.readers.base import Batch, ReadContext, Reader, most_have, without_null
+from features.readers.conform import misfit
 from features.readers.head import Head
-from features.readers.lines import ROW, read_lines
-from features.schemas import DECODE_MOMENTS
+from features.readers.lines import ROW, BadLine, Parsed, read_lines
+from features.readers.one_document import document_over_lines
+from features.readers.prometheus_polls import is_scrape
+from features.readers.prometheus_text import stem
+from features.readers.sglang_ranks import LOAD, samples
 
 _OK = 200
-_BEYOND = -2
-_LOAD = {
-    "dp_rank": pl.Int64(),
-    "num_running_reqs": pl.Int64(),
-    "num_waiting_reqs": pl.Int64(),
-    "num_waiting_uncached_tokens": pl.Int64(),
-    "num_used_tokens": pl.Int64(),
-    "num_total_tokens": pl.Int64(),
-    "num_active_tokens": pl.Int64(),
-    "max_total_num_tokens": pl.Int64(),
-    "total_prefill_uncached_tokens": pl.Int64(),
-    "total_prefill_busy_us": pl.Float64(),
-    "decode_moments": pl.List(pl.Float64()),
-    "disaggregation": pl.Struct(
-        {
-            "mode": pl.String(),
-            "prefill_inflight_queue_reqs": pl.Int64(),
-            "decode_transfer_queue_reqs": pl.Int64(),
-        }
-    ),
+_LOADS = pl.List(pl.Struct(LOAD))
+_SCHEMA: dict[str, Any] = {
+    "polled_at_us": pl.Int64(),
+    "target": pl.String(),
+    "status": pl.Int64(),
+    "body": pl.Struct({"loads": _LOADS}),
+    "timestamp": pl.String(),
+    "loads": _LOADS,
 }
-_SCHEMA = {
-    "polled_at_us": pl.Int64,
-    "target": pl.String,
-    "status": pl.Int64,
-    "body": pl.Struct({"loads": pl.List(pl.Struct(_LOAD))}),
-}
+_ISO = "%Y-%m-%dT%H:%M:%S%.f%#z"
 
 
 def _sniff(head: Head) -> str:
-    if not most_have(head.objects, "polled_at_us", "target", "status", "body"):
+    objects = head.objects
+    if most_have(objects, "timestamp", "loads", without=("polled_at_us", "body")):
+        return "lines are answers of /v1/loads (timestamp, loads)"
+    if not most_have(objects, "polled_at_us", "target", "status", "body"):
         return ""
-    bodies = [
-        value["body"] for value in head.objects if isinstance(value.get("body"), dict) and value.get("status") == _OK
-    ]
+    if any(isinstance(value.get("body"), str) and is_scrape(value) for value in objects):
+        return ""
+    bodies = [value["body"] for value in objects if isinstance(value.get("body"), dict) and value.get("status") == _OK]
     answered = [body for body in bodies if "error" not in body]  # what the recorder puts for an answer that is no JSON
     if answered and not any("loads" in body for body in answered):
         return ""
@@ -62,85 +56,54 @@ def _sniff(head: Head) -> str:
 
 def _repair(value: dict[str, Any]) -> None:
     """The body of a failed poll is whatever the target or a proxy said; nothing is read from it."""
-    if value.get("status") != _OK:
+    if "polled_at_us" in value and value.get("status") != _OK:
         value["body"] = None
         value["status"] = None
 
 
 def _read(path: Path, context: ReadContext) -> Iterator[Batch]:
-    del context
+    document = document_over_lines(path)
+    if document is not None:
+        yield _batch(_one(document), context)
+        return
     for parsed in read_lines(path, _SCHEMA, repair=_repair):
-        frame, nameless = without_null(parsed.frame, "target")
-        failed = (pl.col("status") != _OK).fill_null(value=True)
-        size = pl.col("body").struct.field("loads").list.len().fill_null(0)
-        answered = frame.filter(~failed)
-        filled = answered.filter(size > 0)
-        skipped = {"failed_poll": frame.height - answered.height, "no_loads": answered.height - filled.height}
-        yield Batch(_samples(filled), [*parsed.bad, *nameless], skipped)
+        yield _batch(parsed, context)
 
 
-def _samples(polls: pl.DataFrame) -> pl.DataFrame:
-    load = pl.col("load").struct
-    rows = (
-        polls.with_columns(pl.col("body").struct.field("loads").alias("load"))
-        .explode("load")
-        .select("polled_at_us", "target", ROW, *(load.field(name) for name in _LOAD))
-        .with_columns(
-            pl.col("disaggregation").struct.field("mode"),
-            pl.col("disaggregation").is_null().alias("silent"),
-            pl.col("disaggregation").struct.field("prefill_inflight_queue_reqs").alias("sending"),
-            pl.col("disaggregation").struct.field("decode_transfer_queue_reqs").alias("receiving"),
-        )
-    )
-    numbers = [name for name, dtype in rows.schema.items() if dtype.is_numeric() and name not in (ROW, "dp_rank")]
-    # -1 stands for unknown; any other negative value stays and breaks its rule.
-    rows = rows.with_columns(
-        pl.when(pl.col(name) == -1).then(None).otherwise(pl.col(name)).alias(name) for name in numbers
-    )
-    used, usable = pl.col("num_used_tokens"), pl.col("max_total_num_tokens")
-    active = pl.min_horizontal(used, pl.coalesce("num_active_tokens", used))
-    decode = pl.col("mode") == "decode"
-    in_queue = pl.when(decode).then(pl.col("receiving")).otherwise(pl.col("sending")).fill_null(0)
-    moments = pl.col("decode_moments")
-    return rows.select(
-        pl.col("polled_at_us").alias("observed_at_us"),
-        node_name().alias("node"),
-        # The engine's mode is null when it does not disaggregate; without the section nothing is known.
-        pl.when("silent").then(None).otherwise(pl.col("mode").fill_null("colocated")).alias("role"),
-        pl.lit(1, pl.Int64).alias("block_tokens"),
-        usable.alias("usable_blocks"),
-        pl.when(decode).then(active).otherwise(used).alias("active_blocks"),
-        pl.when(decode & pl.col("num_active_tokens").is_not_null()).then(used - active).alias("inflight_blocks"),
-        (usable - used).alias("free_blocks"),
-        pl.when(decode).then((pl.col("num_total_tokens") - used).clip(0)).alias("queued_blocks"),
-        # The engine's waiting count includes prompts whose KV is on the way; those have columns of their own.
-        (pl.col("num_waiting_reqs") - in_queue).clip(0).alias("waiting_requests"),
-        pl.col("num_waiting_uncached_tokens").alias("waiting_prompt_tokens"),
-        pl.col("num_running_reqs").alias("running_requests"),
-        pl.when(decode).then(active).alias("running_tokens"),
-        pl.when(pl.col("mode") == "prefill").then(pl.col("sending")).alias("transferring_requests"),
-        pl.when(decode).then(pl.col("receiving")).alias("receiving_requests"),
-        _whole("total_prefill_busy_us").alias("prefill_busy_us"),
-        pl.col("total_prefill_uncached_tokens").alias("prefill_computed_tokens"),
-        moments,
-        moments.list.get(DECODE_MOMENTS - 1, null_on_oob=True)
-        .round()
-        .cast(pl.Int64, strict=False)
-        .alias("generated_tokens"),
+def _one(document: dict[str, Any]) -> Parsed:
+    _repair(document)
+    wrong = misfit(document, _SCHEMA)
+    held = [] if wrong else [json.dumps({name: document.get(name) for name in _SCHEMA})]
+    frame = pl.read_ndjson(io.StringIO("\n".join(held)), schema=_SCHEMA) if held else pl.DataFrame(schema=_SCHEMA)
+    bad = [BadLine(1, f"{wrong}|type")] if wrong else []
+    return Parsed(frame.with_columns(pl.lit(1, pl.Int64).alias(ROW)), bad)
+
+
+def _batch(parsed: Parsed, context: ReadContext) -> Batch:
+    frame, nameless = without_null(_polls(parsed.frame, context), "target")
+    failed = (pl.col("status") != _OK).fill_null(value=True)
+    answered = frame.filter(~failed)
+    filled = answered.filter(pl.col("loads").list.len().fill_null(0) > 0)
+    rows, not_started = samples(filled)
+    skipped = {
+        "failed_poll": frame.height - answered.height,
+        "no_loads": answered.height - filled.height,
+        "not_started": not_started,
+    }
+    return Batch(rows, sorted([*parsed.bad, *nameless], key=lambda line: line.row), skipped)
+
+
+def _polls(frame: pl.DataFrame, context: ReadContext) -> pl.DataFrame:
+    """Columns polled_at_us, target, status, loads and ROW; a bare answer was answered, by whom its file's name says."""
+    bare = pl.col("polled_at_us").is_null() & pl.col("loads").is_not_null()
+    told = pl.col("timestamp").str.to_datetime(_ISO, time_unit="us", time_zone="UTC", strict=False)
+    return frame.select(
+        pl.when(bare).then(told.dt.epoch("us")).otherwise("polled_at_us").alias("polled_at_us"),
+        pl.when(bare).then(pl.lit(stem(context.file))).otherwise("target").alias("target"),
+        pl.when(bare).then(pl.lit(_OK, pl.Int64)).otherwise("status").alias("status"),
+        pl.coalesce(pl.col("body").struct.field("loads"), "loads").alias("loads"),
         ROW,
     )
 
 
-def _whole(name: str) -> pl.Expr:
-    """The nearest integer. A number that int64 cannot hold stays wrong: it becomes _BEYOND, which breaks its rule."""
-    whole = pl.col(name).round().cast(pl.Int64, strict=False)
-    return pl.when(pl.col(name).is_not_null() & whole.is_null()).then(_BEYOND).otherwise(whole)
-
-
-def node_name() -> pl.Expr:
-    """`<worker>/dp<rank>`; the worker is the polled URL without scheme and path until an alias names it."""
-    worker = pl.col("target").str.replace(r"^[A-Za-z][A-Za-z0-9+.-]*://", "").str.replace(r"/.*$", "")
-    return worker + "/dp" + pl.col("dp_rank").fill_null(0).cast(pl.String)
-
-
-READER = Reader("sglang-loads", "node_loads", "recorded polls of SGLang /v1/loads", _sniff, _read)
+READER = Reader("sglang-loads", "node_loads", "answers of SGLang /v1/loads, recorded or bare", _sniff, _read)

@@ -8,6 +8,7 @@ from features.readers.published import json_lines
 from features.schemas import with_all_columns
 
 _OK = 200
+_GIB = 1 << 30
 
 
 def poll_lines(node_loads: pl.DataFrame) -> bytes:
@@ -38,9 +39,15 @@ def poll_lines(node_loads: pl.DataFrame) -> bytes:
         pl.col("decode_moments"),
         pl.struct(
             pl.when(decode | prefill).then("role").alias("mode"),
+            pl.when(prefill).then("bootstrap_requests").alias("prefill_bootstrap_queue_reqs"),
             pl.when(prefill).then("transferring_requests").alias("prefill_inflight_queue_reqs"),
+            pl.when(decode).then("prealloc_requests").alias("decode_prealloc_queue_reqs"),
             pl.when(decode).then("receiving_requests").alias("decode_transfer_queue_reqs"),
+            pl.when(decode).then("retracted_requests").alias("decode_retracted_queue_reqs"),
+            (pl.col("last_transfer_bytes_per_s") / _GIB).alias("kv_transfer_speed_gb_s"),
+            (pl.col("last_transfer_us") / 1_000).alias("kv_transfer_latency_ms"),
         ).alias("disaggregation"),
+        pl.struct(pl.col("paused_requests").alias("paused")).alias("queues"),
     )
     return json_lines(
         loads.select(
