@@ -1,7 +1,8 @@
-"""Keeps what engines say about their load and do not log: polls of `GET /v1/loads`, one JSON line each.
+"""Keeps what engines say about their load and do not log: polls of `GET /v1/loads` or `GET /metrics`, a JSON line each.
 
 A line is {polled_at_us, target, status, body}: unix microseconds just before the request, the target as it was named,
-the HTTP status (0: no answer) and the answer, or {"error": why}. The reader `sglang-loads` reads it.
+the HTTP status (0: no answer) and the answer. Of /v1/loads that is an object, or {"error": why}: the reader
+`sglang-loads` reads it. Of /metrics it is the text, or a comment that says why there is none: `prometheus-polls`.
 """
 
 from __future__ import annotations
@@ -21,8 +22,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from features.errors import SettingsError
+from features.readers.prometheus_polls import ERROR
+from features.readers.prometheus_text import is_exposition
 
-LOADS_PATH = "/v1/loads?include=core,disagg,queues,memory"
+LOADS, METRICS = "loads", "metrics"
+PATHS = {LOADS: "/v1/loads?include=core,disagg,queues,memory", METRICS: "/metrics"}
+"""What is asked for of a target that names no path."""
+_ACCEPT = {LOADS: "application/json", METRICS: "text/plain;version=0.0.4"}
 OK, NO_ANSWER = 200, 0
 MAX_BODY_BYTES = 16 << 20
 _READ_BYTES = 1 << 16
@@ -35,15 +41,21 @@ _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What to poll. `path` may hold `{day}`, the UTC day of the poll; `duration_s` None = until it is stopped."""
+    """What to poll. `path` may hold `{day}`, the UTC day of the poll; `duration_s` None = until it is stopped.
+
+    `what`: LOADS or METRICS.
+    """
 
     targets: tuple[str, ...]
     path: str
     period_s: float = 1.0
     timeout_s: float = 2.0
     duration_s: float | None = None
+    what: str = LOADS
 
     def __post_init__(self) -> None:
+        if self.what not in PATHS:
+            raise SettingsError("a recording must be of loads or metrics", value=self.what)
         if not self.targets:
             raise SettingsError("a recording must have targets", hint="--targets http://host:port")
         for target in self.targets:
@@ -59,7 +71,7 @@ class Recording:
 
 @dataclass(slots=True)
 class Tally:
-    """Polls by target: answered with 200 and JSON, answered otherwise, not answered. Files written."""
+    """Polls by target: answered with 200 and what was asked for, answered otherwise, not answered. Files written."""
 
     ok: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
@@ -87,7 +99,7 @@ def record(recording: Recording, *, now_s: Callable[[], float], stop: threading.
     def poll_target(target: str) -> None:
         turn = 0
         while not stop.is_set() and (end_s is None or now_s() < end_s):
-            line = poll(target, timeout_s=recording.timeout_s, now_us=round(now_s() * US_PER_S))
+            line = poll(target, timeout_s=recording.timeout_s, now_us=round(now_s() * US_PER_S), what=recording.what)
             try:
                 lines.append(line, tally)
             except OSError as error:
@@ -108,29 +120,56 @@ def record(recording: Recording, *, now_s: Callable[[], float], stop: threading.
     return tally
 
 
-def poll(target: str, *, timeout_s: float, now_us: int) -> dict[str, Any]:
-    """One poll as a line. A target without a path is asked for `/v1/loads`. Never raises for what a target does."""
-    url = target if urlsplit(target).path not in {"", "/"} else target.rstrip("/") + LOADS_PATH
-    request = urllib.request.Request(url, headers={"Accept": "application/json"})  # noqa: S310  checked to be http
+def poll(target: str, *, timeout_s: float, now_us: int, what: str = LOADS) -> dict[str, Any]:
+    """One poll as a line. A target without a path is asked for that of `what`. Never raises for what a target does."""
+    url = target if urlsplit(target).path not in {"", "/"} else target.rstrip("/") + PATHS[what]
+    request = urllib.request.Request(url, headers={"Accept": _ACCEPT[what]})  # noqa: S310  checked to be http
     status, body = NO_ANSWER, b""
     try:
         with _OPENER.open(request, timeout=timeout_s) as answer:
             status, body = answer.status, _body(answer, time.monotonic() + timeout_s)
     except urllib.error.HTTPError as error:
         with error:
-            return _line(now_us, target, error.code, {"error": str(error.reason)})
+            return _line(now_us, target, error.code, _failed(what, str(error.reason)))
     except (OSError, ValueError, http.client.HTTPException) as error:  # refused, timed out, reset, not HTTP
-        return _line(now_us, target, NO_ANSWER, {"error": str(getattr(error, "reason", error)) or type(error).__name__})
+        why = str(getattr(error, "reason", error)) or type(error).__name__
+        return _line(now_us, target, NO_ANSWER, _failed(what, why))
+    if len(body) > MAX_BODY_BYTES:
+        return _line(now_us, target, status, _failed(what, f"more than {MAX_BODY_BYTES >> 20} MiB"))
+    return _line(now_us, target, status, _metrics(body) if what == METRICS else _loads(body))
+
+
+def _loads(body: bytes) -> object:
     try:
-        return _line(now_us, target, status, json.loads(body, parse_constant=_no_constant))
+        return json.loads(body, parse_constant=_no_constant)
     except (ValueError, RecursionError):  # the reader quarantines it, with its text to look at
-        return _line(now_us, target, status, {"error": "not JSON", "text": body[:500].decode("utf-8", "replace")})
+        return {"error": "not JSON", "text": body[:500].decode("utf-8", "replace")}
+
+
+def _metrics(body: bytes) -> str:
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError:
+        return ERROR + "not UTF-8"
+    return text if is_exposition(text) else ERROR + "not in the Prometheus text format"
+
+
+def _failed(what: str, why: str) -> object:
+    return ERROR + " ".join(why.split()) if what == METRICS else {"error": why}
+
+
+def _told(body: object) -> bool:
+    """Whether an answer is what was asked for."""
+    return not (body.startswith(ERROR) if isinstance(body, str) else isinstance(body, dict) and "error" in body)
 
 
 def _body(answer: http.client.HTTPResponse, end_s: float) -> bytes:
-    """What a target answers until `end_s`: its timeout is for the whole, not for each drop of it."""
+    """What a target answers until `end_s`: its timeout is for the whole, not for each drop of it.
+
+    No more than a block beyond MAX_BODY_BYTES is read.
+    """
     held = b""
-    while len(held) < MAX_BODY_BYTES and (block := answer.read1(_READ_BYTES)):
+    while len(held) <= MAX_BODY_BYTES and (block := answer.read1(_READ_BYTES)):
         held += block
         if time.monotonic() > end_s:
             raise TimeoutError("timed out")
@@ -165,7 +204,7 @@ class _Lines:
         day = datetime.fromtimestamp(line["polled_at_us"] / US_PER_S, UTC).date().isoformat()
         path = Path(self._pattern.replace("{day}", day))
         data = (json.dumps(line, separators=(",", ":")) + "\n").encode()
-        told = line["status"] == OK and not (isinstance(line["body"], dict) and "error" in line["body"])
+        told = line["status"] == OK and _told(line["body"])
         counter = tally.ok if told else tally.refused if line["status"] else tally.silent
         with self._lock:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ import pytest
 from features.errors import SettingsError
 from features.ingest import ingest
 from features.lake import Lake
-from pipelines.record import Recording, in_order, poll, record
+from pipelines.record import MAX_BODY_BYTES, METRICS, Recording, in_order, poll, record
 
 LOADS = {
     "timestamp": "2026-11-01T00:00:00Z",
@@ -29,6 +29,12 @@ LOADS = {
 ROOT = Path(__file__).parents[2]
 
 
+SCRAPE = (
+    b"# HELP vllm:num_requests_running Requests in the batch.\n"
+    b"# TYPE vllm:num_requests_running gauge\n"
+    b'vllm:num_requests_running{engine="0",model_name="m"} 3.0\n'
+    b'vllm:num_requests_running{engine="1",model_name="m"} 4.0\n'
+)
 WRONG = {"/text": b"hello", "/deep": b"[" * 100_000, "/nan": b'{"loads": [{"dp_rank": NaN}]}'}
 """Answers with status 200 that are no JSON."""
 
@@ -44,6 +50,12 @@ class Engine(BaseHTTPRequestHandler):
             body = WRONG[self.path]
         elif self.path == "/drip":
             body = b" " * 30
+        elif self.path == "/metrics":
+            body = SCRAPE
+        elif self.path == "/large":
+            body = b"a 1\n" * (MAX_BODY_BYTES // 4 + 1)
+        elif self.path == "/latin":
+            body = b'up{name="\xe9"} 1\n'
         elif self.path == "/odd":
             body = b'{"loads": [], "name": "\\ud800"}'
         elif self.path.startswith("/stall"):
@@ -133,6 +145,43 @@ def test_a_file_of_failed_polls_only_is_still_a_file_of_polls(engine: str, dead:
     assert (report.skipped, report.nothing_read) == (tally.polls, False)
 
 
+def test_scrapes_are_lines_of_the_same_form_with_text(engine: str, dead: str) -> None:
+    wanted = {
+        engine: (200, SCRAPE.decode()), f"{engine}/busy": (503, "# error: "), f"{engine}/stall": (0, "# error: "),
+        f"{engine}/text": (200, "# error: not in the Prometheus"), f"{engine}/latin": (200, "# error: not UTF-8"),
+        f"{engine}/large": (200, "# error: more than 16 MiB"), dead: (0, "# error: "),
+    }  # fmt: skip
+    for target, (status, text) in wanted.items():
+        line = poll(target, timeout_s=5.0 if target.endswith("large") else 0.5, now_us=7, what=METRICS)
+        assert list(line) == ["polled_at_us", "target", "status", "body"]
+        assert (line["polled_at_us"], line["target"], line["status"]) == (7, target, status)
+        assert line["body"].startswith(text)
+        assert "\n" not in line["body"] or target == engine
+
+
+def test_recorded_scrapes_are_read(engine: str, dead: str, tmp_path: Path) -> None:
+    out = tmp_path / "metrics.jsonl"
+    recording = Recording((engine, dead, f"{engine}/busy"), str(out), period_s=0.1, duration_s=0.45, what=METRICS)
+    tally = record(recording, now_s=time.time, stop=threading.Event())
+    assert tally.ok[engine] >= 3
+    assert tally.refused[f"{engine}/busy"] >= 3
+    assert tally.silent[dead] >= 3
+    report = ingest(out, format="auto", pool="p", lake=Lake(tmp_path / "lake"))
+    assert report.format == "prometheus-polls"
+    assert report.accepted == 2 * tally.ok.total()
+    assert report.skipped_kinds["failed_poll"] == tally.polls - tally.ok.total()
+    assert report.skipped_kinds["comment"] == 2 * tally.ok.total()
+
+
+def test_a_file_of_failed_scrapes_only_is_still_one_of_scrapes(engine: str, dead: str, tmp_path: Path) -> None:
+    out = tmp_path / "metrics.jsonl"
+    recording = Recording((dead, f"{engine}/busy", f"{engine}/text"), str(out), duration_s=0.2, what=METRICS)
+    tally = record(recording, now_s=time.time, stop=threading.Event())
+    report = ingest(out, format="auto", pool="p", lake=Lake(tmp_path / "lake"))
+    assert report.format == "prometheus-polls"
+    assert (report.skipped, report.nothing_read) == (tally.polls, False)
+
+
 def test_the_file_follows_the_utc_day(engine: str, tmp_path: Path) -> None:
     midnight_s, started_s = 1_793_664_000.0, time.monotonic()
     recording = Recording((engine,), str(tmp_path / "{day}.jsonl"), period_s=0.1, duration_s=0.6)
@@ -147,9 +196,10 @@ def test_stop_ends_it(engine: str, tmp_path: Path) -> None:
     assert tally.polls == 1
 
 
-def test_ctrl_c_ends_the_command_with_whole_lines(engine: str, tmp_path: Path) -> None:
-    out = tmp_path / "loads.jsonl"
-    arguments = ["record", "loads", "--targets", engine, "--out", str(out), "--period", "0.05", "--json"]
+@pytest.mark.parametrize("what", ["loads", "metrics"])
+def test_ctrl_c_ends_the_command_with_whole_lines(what: str, engine: str, tmp_path: Path) -> None:
+    out = tmp_path / "polls.jsonl"
+    arguments = ["record", what, "--targets", engine, "--out", str(out), "--period", "0.05", "--json"]
     process = subprocess.Popen(
         [sys.executable, "-m", "pipelines.cli", *arguments],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -160,7 +210,7 @@ def test_ctrl_c_ends_the_command_with_whole_lines(engine: str, tmp_path: Path) -
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=30)
     assert process.returncode == 0, stderr.decode()
-    assert json.loads(stdout)["polls"] == len(lines_of(out)) > 0
+    assert json.loads(stdout)["polls"] == json.loads(stdout)["ok"] == len(lines_of(out)) > 0
 
 
 @pytest.mark.parametrize(
@@ -185,6 +235,11 @@ def test_an_unwritable_file_is_an_error(engine: str, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file, no folder")
     with pytest.raises(SettingsError, match="writable"):
         record(Recording((engine,), str(tmp_path / "taken" / "x")), now_s=time.time, stop=threading.Event())
+
+
+def test_a_recording_is_of_something_known() -> None:
+    with pytest.raises(SettingsError, match="loads or metrics"):
+        Recording(("http://a",), "x", what="traces")
 
 
 def test_targets_of_a_command_line() -> None:
