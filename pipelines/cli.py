@@ -8,8 +8,10 @@ from typing import Annotated
 
 import typer
 
+from pipelines.commands.compare import compare
 from pipelines.commands.demo import demo, emulate
 from pipelines.commands.dev import dev
+from pipelines.commands.diagnose import diagnose
 from pipelines.commands.ingest import ingest
 from pipelines.commands.nightly import nightly
 from pipelines.commands.policy import policy_app
@@ -28,6 +30,8 @@ app = typer.Typer(
 app.command()(command(ingest))
 app.add_typer(record_app)
 app.command()(command(sql))
+app.command()(command(diagnose))
+app.command()(command(compare))
 app.command()(command(nightly))
 app.add_typer(policy_app)
 app.command()(command(demo))

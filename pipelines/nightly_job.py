@@ -13,7 +13,7 @@ from dagster._core.errors import DagsterAssetCheckFailedError
 
 from features.errors import PolicyError
 from features.ingest import IngestReport
-from pipelines.defs import checks, ingest, models, policies, publish, twin
+from pipelines.defs import checks, diagnosis, ingest, models, policies, publish, twin
 from pipelines.defs.night import UNJUDGED, inputs_of
 from pipelines.defs.partitions import night_key, register_pools
 from pipelines.defs.publish import published_of
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 STORED = ("ingest_report", "night_inputs", "estimators", "candidates", "evidence", "published")
 TIMED = (
-    "ingest", "night_inputs", "estimators", "contest", "fidelity", "candidates", "evidence", "tracked_night", "policy",
-    "published", "night_report",
+    "ingest", "diagnosis", "night_inputs", "estimators", "contest", "fidelity", "candidates", "evidence",
+    "tracked_night", "policy", "published", "night_report",
 )  # fmt: skip
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 """`progress` and what is raised tell people; the recorded run has every event."""
@@ -77,7 +77,7 @@ def run_nightly_assets(
 
 def nightly_definitions(resources: dict[str, dg.ResourceDefinition | object]) -> dg.Definitions:
     """Assets, checks and the nightly job with these resources."""
-    modules = [ingest, models, twin, policies, publish]
+    modules = [ingest, diagnosis, models, twin, policies, publish]
     return dg.Definitions(
         assets=dg.load_assets_from_modules(modules),
         asset_checks=dg.load_asset_checks_from_modules([checks]),

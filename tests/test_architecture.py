@@ -25,6 +25,7 @@ FILE_CALLS = {
 MAY_TOUCH_FILES = (
     "features/readers/", "features/lake.py", "features/parquet.py", "features/files.py", "features/views.py",
     "features/ingest.py", "features/staging.py", "features/merge.py", "features/privacy.py", "features/derived/derive.py",
+    "features/diagnosis/session.py",
     "policies/store", "policies/signing", "policies/compiled.py", "policies/search_journal.py",
     "policies/search_replay.py", "pipelines/",
 )  # fmt: skip

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from features.diagnosis.answers import Answer, answers_of
-from features.diagnosis.facts import Limits, DiagnosisFacts
+from features.diagnosis.facts import DiagnosisFacts, Limits
 from features.diagnosis.finding import Finding, Rows
 from features.diagnosis.findings import findings_of
 from features.diagnosis.session import session

@@ -45,8 +45,9 @@ def _slow_links(pairs: Sequence[dict[str, Any]]) -> list[Finding]:
     lost = [max(0.0, 1 - pair["alone_bytes_per_s"] / usual) * pair["transfer_ms"] for pair in known]
     slow = {at for at, pair in enumerate(known) if pair["alone_bytes_per_s"] < SLOW_RATE * usual}
     found: list[Finding] = []
+    pure = [link for link in _links(known) if _purity(link, known, slow) >= PURE]
     while slow:
-        candidates = [link for link in _links(known) if _purity(link, known, slow) >= PURE and slow & set(link.pairs)]
+        candidates = [link for link in pure if slow & set(link.pairs)]
         if not candidates:
             break
         # A link explains pairs only together: of one pair nothing tells which end is slow.

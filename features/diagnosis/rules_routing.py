@@ -121,7 +121,8 @@ def _stale(tables: Tables) -> list[Finding]:
             high=None,
             n=known,
             counted="logged decisions",
-            text=f"Routers decide on samples that are {age_ms / 1000:.1f} s old (median of {known} decisions); in "
+            text=f"{', '.join(row['router_id'] for row in rows)} decide on samples that are {age_ms / 1000:.1f} s "
+            f"old (median of {known} decisions); in "
             f"that time the pool "
             f"places {placed:.1f} requests on every D.",
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from features.diagnosis.facts import Limits, DiagnosisFacts
+from features.diagnosis.facts import DiagnosisFacts, Limits
 from features.lake import Lake
 from features.schemas import with_all_columns
 

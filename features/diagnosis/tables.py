@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, TypeAlias
 
-from features.diagnosis.facts import Limits, DiagnosisFacts
+from features.diagnosis.facts import DiagnosisFacts, Limits
 from features.diagnosis.series import imbalance
 from features.diagnosis.session import Session
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -49,3 +50,16 @@ def lake_root(lake: Path | None, settings: Settings | None) -> Path:
     if settings is None:
         raise SettingsError("a lake must be named", hint="give --lake DIR, or --settings FILE")
     return settings.storage.lake
+
+
+def iso_day(option: str, text: str) -> date:
+    """The day that an option names.
+
+    Raises SettingsError if it is none.
+    """
+    from features.errors import SettingsError
+
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise SettingsError(f"{option} must be an ISO date", value=text, hint="such as 2026-11-03") from None

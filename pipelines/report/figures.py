@@ -21,7 +21,7 @@ def length_reliability(fitted: Mapping[str, Any]) -> Figure:
     """Share of answers within each predicted quantile against the quantile's level, by class, with 95 % intervals."""
     held_out = fitted["holdout"]["length"]
     scores = held_out or fitted["report"]["length"]["scores"]
-    figure, (axes,) = _figure(1, width=5.0)
+    figure, (axes,) = canvas(1, width=5.0)
     axes.plot([0, 1], [0, 1], color=FAINT, linewidth=1)
     for name in dict.fromkeys(score["slo_class"] for score in scores):
         mine = [score for score in scores if score["slo_class"] == name]
@@ -39,7 +39,7 @@ def length_reliability(fitted: Mapping[str, Any]) -> Figure:
 
 def step_residuals(fitted: Mapping[str, Any]) -> Figure:
     """Signed error of step times by load: one dot a cell of node × size × context, its median."""
-    figure, axes = _figure(2)
+    figure, axes = canvas(2)
     for axis, law, size in zip(axes, ("prefill", "decode"), ("new tokens of a step", "running sequences"), strict=True):
         held_out = fitted["holdout"][law]
         cells = held_out or fitted["report"][law]["cells"]
@@ -60,7 +60,7 @@ def step_residuals(fitted: Mapping[str, Any]) -> Figure:
 def outcome_by_family(evidence: Mapping[str, Any]) -> Figure:
     """Difference of every arm's goodput to the incumbent's, with its interval, and the goodput it stands on."""
     arms = arms_of(evidence)[::-1]
-    figure, (left, right) = _figure(2, height=1.2 + 0.34 * len(arms))
+    figure, (left, right) = canvas(2, height=1.2 + 0.34 * len(arms))
     labels = [arm_title(arm) for arm in arms]
     for at, arm in enumerate(arms):
         left.plot([100 * arm["goodput_frac"]], [at], "o", color=_colour(arm), markersize=6)
@@ -86,7 +86,7 @@ def goodput_by_load(evidence: Mapping[str, Any]) -> Figure | None:
     arms = [arm for arm in arms_of(evidence) if arm["load_carried"]]
     if not arms:
         return None
-    figure, (axes,) = _figure(1)
+    figure, (axes,) = canvas(1)
     for arm in arms:
         loads, goodput = zip(*arm["load_carried"]["curve"], strict=True)
         told = bool(arm["roles"])
@@ -134,7 +134,8 @@ def _colour(arm: Mapping[str, Any]) -> str:
     return GOOD if lead["low"] > 0 else BAD if lead["high"] < 0 else FAINT
 
 
-def _figure(panels: int, *, width: float = 9.0, height: float = 3.6) -> tuple[Figure, list[Axes]]:
+def canvas(panels: int, *, width: float = 9.0, height: float = 3.6) -> tuple[Figure, list[Axes]]:
+    """A figure with panels side by side, in the reports' style."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from pathlib import PurePath
 from typing import Any
 
 from pipelines.report.figures import figures_of, png_base64
@@ -30,7 +31,8 @@ STYLE = (
 class NightPage:
     """What a page tells, in the plain form in which the stages store it.
 
-    `inputs`, `fitted`: None where the night did not come that far. `publication`: {path, content_hash, signed, moved}.
+    `diagnosis`: the stored asset of that name. `inputs`, `fitted`: None where the night did not come that far.
+    `publication`: {path, content_hash, signed, moved}.
     """
 
     pool: str
@@ -40,6 +42,7 @@ class NightPage:
     notes: Sequence[str]
     publication: Mapping[str, Any]
     ingested: Sequence[Mapping[str, Any]] = ()
+    diagnosis: Mapping[str, Any] | None = None
     inputs: Mapping[str, Any] | None = None
     fitted: Mapping[str, Any] | None = None
     links: Mapping[str, str] = field(default_factory=dict)
@@ -95,17 +98,19 @@ def _body(page: NightPage, title: str) -> Iterator[str]:
             (name, f'<span class="{status}">{status}</span>', value, escape(text))
             for name, status, value, text in gates
         ]
-        yield _table(("gate", "status", "value / limit", "detail"), rows, "text")
+        yield html_table(("gate", "status", "value / limit", "detail"), rows, "text")
     yield from _figures(page)
+    if page.diagnosis is not None:
+        yield from _diagnosis(page.diagnosis)
     if page.ingested:
         yield "<h2>Logs</h2>"
         names = ("format", "files", "read", "accepted", "quarantined", "skipped", "duplicates")
-        yield _table(names, [[escape(_number(report[name])) for name in names] for report in page.ingested])
+        yield html_table(names, [[escape(_number(report[name])) for name in names] for report in page.ingested])
     if page.inputs is not None:
         yield from _inputs(page.inputs)
     if page.fitted is not None:
         yield "<h2>Training rows</h2>"
-        yield _table(("table", "rows"), [(escape(name), f"{rows:,}") for name, rows in page.fitted["rows"].items()])
+        yield html_table(("table", "rows"), [(escape(name), f"{rows:,}") for name, rows in page.fitted["rows"].items()])
     yield from _publication(page)
 
 
@@ -128,6 +133,19 @@ def _figures(page: NightPage) -> Iterator[str]:
         yield f"<figure>{image}<figcaption>{escape(CAPTIONS[name])}</figcaption></figure>"
 
 
+def _diagnosis(found: Mapping[str, Any]) -> Iterator[str]:
+    yield "<h2>The pool that day</h2>"
+    if "path" not in found:
+        yield f"<p>It could not be diagnosed: {escape(found['failed'])}.</p>"
+        return
+    rows = [[escape(f["name"]), escape(f["subject"]), escape(f["text"])] for f in found["findings"]]
+    if rows:
+        yield html_table(("finding", "where", "what"), rows, "text")
+    yield from (f"<p>{escape(answer['text'])}</p>" for answer in found["answers"])
+    name = PurePath(found["path"]).name
+    yield f'<p><a href="{escape(name)}">Tables and charts of the diagnosis</a></p>'
+
+
 def _inputs(inputs: Mapping[str, Any]) -> Iterator[str]:
     yield "<h2>History</h2>"
     split = inputs["split"]
@@ -141,11 +159,11 @@ def _publication(page: NightPage) -> Iterator[str]:
     yield "<h2>Files</h2>"
     shown = {name: page.publication.get(name) for name in ("path", "content_hash")} | dict(page.links)
     rows = [(escape(name), f"<code>{escape(str(value))}</code>") for name, value in shown.items() if value]
-    yield _table(("what", "where"), rows, "text") if rows else "<p>None.</p>"
+    yield html_table(("what", "where"), rows, "text") if rows else "<p>None.</p>"
 
 
-def _table(head: Iterable[str], rows: Iterable[Iterable[str]], kind: str = "") -> str:
-    """Cells are HTML already."""
+def html_table(head: Iterable[str], rows: Iterable[Iterable[str]], kind: str = "") -> str:
+    """A table; its cells are HTML already."""
     top = "".join(f"<th>{escape(name)}</th>" for name in head)
     lines = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
     return f'<table class="{kind}"><tr>{top}</tr>{lines}</table>'

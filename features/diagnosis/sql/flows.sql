@@ -35,14 +35,17 @@ event AS (
     GROUP BY ALL
 ),
 level AS (
-    SELECT kind, name, at_us, sum(change) OVER (PARTITION BY kind, name ORDER BY at_us) AS n FROM event
+    -- n: from this moment on; before: up to it.
+    SELECT kind, name, at_us, sum(change) OVER w AS n, sum(change) OVER w - change AS before
+    FROM event
+    WINDOW w AS (PARTITION BY kind, name ORDER BY at_us)
 ),
 joined AS (
     SELECT
         f.*,
-        (el.n + eh.n + 1) / 2.0 AS egress_flows,
-        (il.n + ih.n + 1) / 2.0 AS ingress_flows,
-        coalesce((pl.n + ph.n + 1) / 2.0, 1) AS path_flows
+        (el.n + eh.before) / 2.0 AS egress_flows,
+        (il.n + ih.before) / 2.0 AS ingress_flows,
+        coalesce((pl.n + ph.before) / 2.0, 1) AS path_flows
     FROM flow AS f
     JOIN level AS el ON el.kind = 'egress' AND el.name = f.p AND el.at_us = f.lo
     JOIN level AS eh ON eh.kind = 'egress' AND eh.name = f.p AND eh.at_us = f.hi
