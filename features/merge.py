@@ -1,9 +1,15 @@
-"""Old and new rows of a partition as one sorted stream with each primary key once, in memory or beyond it."""
+"""Old and new rows of a partition as one sorted stream with each primary key once.
+
+Few rows are merged in memory. Many are taken range of time by range of time: rows of a range are loaded, sorted
+and given out, so memory is that of one range however large the partition is. Both ways give the same rows in the same
+order.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,16 +17,19 @@ import polars as pl
 
 from features.parquet import read_parquet, row_count
 from features.schemas import Table, with_all_columns
-from features.staging import AT, Part, Staging
+from features.staging import AT, Part, Staging, write_part
 
 if TYPE_CHECKING:
     import duckdb
 
-MEMORY_ROWS = 1_000_000
+MEMORY_ROWS = 200_000
 """Held rows up to which a partition is merged in memory, if the new ones are in memory too."""
-_BATCH_ROWS = 131_072
+RANGE_ROWS = 32_768
+"""Rows of a range of time, about; rows of one moment are never parted."""
+_BINS = 8_192
 _HELD_FIRST = -(2**62)
-_MEMORY = "512MB"
+_MEMORY = "256MB"
+_BATCH_ROWS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,35 +76,90 @@ def _in_memory(table: Table, held: Path | None, parts: list[pl.DataFrame], repla
 def _beyond_memory(
     table: Table, held: Path | None, parts: Sequence[Part], staging: Staging, replacing: str | None
 ) -> Merged:
-    """duckdb sorts with spill. Keys are looked at first: only where one repeats must rows be picked out."""
-    connection = spilling(staging.folder)
-    paths = [_on_disk(part, staging) for part in parts]
-    columns = ", ".join(f'"{name}"' for name in table.dtypes)
-    held_rows = dropped = 0
-    sources = [_missing_as_null(table, paths, AT)]
+    paths = [_on_disk(part, table, staging) for part in parts]
+    rows, dropped = _rows_of(table, held, paths, replacing)
+    counts = rows.select(pl.len(), (pl.col(AT) >= 0).sum().alias("staged")).collect(engine="streaming").row(0)
+    total, staged = int(counts[0]), int(counts[1])
+    repeated = _repeated(table, held, paths, replacing, staging) if staged else pl.DataFrame(schema={AT: pl.Int64})
+    kept = total - repeated.height
+    added = kept - (total - staged)
+    if held is not None and not added and not dropped:
+        return Merged(None, 0, staged)
+    return Merged(_by_range(table, rows, repeated), added, staged - added)
+
+
+def _rows_of(table: Table, held: Path | None, paths: Sequence[Path], replacing: str | None) -> tuple[pl.LazyFrame, int]:
+    """Held and staged rows with their place in AT, and how many held ones give way."""
+    columns = list(table.dtypes)
+    found = [pl.scan_parquet(path, glob=False).select(*columns, AT) for path in paths]
+    dropped = 0
+    if held is not None:
+        old = _whole(table, pl.scan_parquet(held, glob=False)).with_row_index(AT)
+        old = old.with_columns(pl.col(AT).cast(pl.Int64) + _HELD_FIRST).select(*columns, AT)
+        if replacing is not None:
+            stays = pl.col("source").ne_missing(pl.lit(replacing))
+            dropped = int(old.select((~stays).sum()).collect().item())
+            old = old.filter(stays)
+        found.insert(0, old)
+    return pl.concat(found), dropped
+
+
+def _whole(table: Table, rows: pl.LazyFrame) -> pl.LazyFrame:
+    """Held rows; a partition that was written before a column existed has null in it."""
+    known = rows.collect_schema().names()
+    return rows.with_columns(
+        pl.lit(None, dtype=dtype).alias(name) for name, dtype in table.dtypes.items() if name not in known
+    )
+
+
+def _repeated(
+    table: Table, held: Path | None, paths: Sequence[Path], replacing: str | None, staging: Staging
+) -> pl.DataFrame:
+    """Places (AT) of rows whose key stands earlier, by duckdb on the keys alone, with spill."""
+    key = ", ".join(f'"{name}"' for name in table.key)
+    listed = ", ".join(map(quoted, paths))
+    sources = [f"SELECT {key}, {AT} FROM read_parquet([{listed}])"] if paths else []
     if held is not None:
         stays = "true" if replacing is None else f"source IS DISTINCT FROM {quoted(replacing)}"
-        numbered = f"SELECT *, file_row_number + ({_HELD_FIRST}) AS {AT}"
         file = f"read_parquet({quoted(held)}, file_row_number = true)"
-        connection.execute(f"CREATE VIEW held AS {numbered} FROM {file}")
-        everything, held_rows = _first_row(connection, f"SELECT count(*), count(*) FILTER ({stays}) FROM held")
-        dropped = everything - held_rows
-        sources.append(f"SELECT * FROM held WHERE {stays}")
-    connection.execute(f"CREATE VIEW rows AS {' UNION ALL BY NAME '.join(sources)}")
-    key = ", ".join(f'"{name}"' for name in table.key)
-    total, distinct = _first_row(connection, f"SELECT count(*), count(DISTINCT ({key})) FROM rows")
-    staged = total - held_rows
-    added = distinct - held_rows
-    if held is not None and not added and not dropped:
+        sources.append(f"SELECT {key}, file_row_number + ({_HELD_FIRST}) AS {AT} FROM {file} WHERE {stays}")
+    connection = spilling(staging.folder)
+    try:
+        connection.execute(f"CREATE VIEW keys AS {' UNION ALL BY NAME '.join(sources)}")
+        twice = f"SELECT {key}, min({AT}) AS first FROM keys GROUP BY {key} HAVING count(*) > 1"
+        sql = f"SELECT {AT} FROM keys JOIN ({twice}) USING ({key}) WHERE {AT} > first"
+        found: pl.DataFrame = connection.sql(sql).pl()
+        return found
+    finally:
         connection.close()
-        return Merged(None, 0, staged)
-    where = ""
-    if distinct < total:
-        connection.execute(f"CREATE TEMP TABLE kept AS SELECT min({AT}) AS {AT} FROM rows GROUP BY {key}")
-        where = f"WHERE {AT} IN (SELECT {AT} FROM kept)"
-    order = ", ".join(f'"{name}"' for name in table.order)
-    sql = f"SELECT {columns} FROM rows {where} ORDER BY {order}"
-    return Merged(_stream(connection, sql, table), added, staged - added)
+
+
+def _by_range(table: Table, rows: pl.LazyFrame, repeated: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    time = table.time_column
+    for start, end in pairwise(_bounds(rows, time)):
+        frame = rows.filter(pl.col(time) >= start, pl.col(time) < end).collect()
+        if repeated.height:
+            frame = frame.join(repeated, on=AT, how="anti", maintain_order="left")
+        yield with_all_columns(table.name, frame.sort(table.order))
+
+
+def _bounds(rows: pl.LazyFrame, time: str) -> list[int]:
+    """Times that cut the rows into ranges of about RANGE_ROWS, the first and the last included."""
+    low, high = rows.select(pl.min(time).alias("low"), pl.max(time).alias("high")).collect(engine="streaming").row(0)
+    width = (high - low) // _BINS + 1
+    bins = (
+        rows.group_by(((pl.col(time) - low) // width).alias("bin"))
+        .agg(pl.len())
+        .collect(engine="streaming")
+        .sort("bin")
+    )
+    bounds, waiting = [int(low)], 0
+    for number, count in bins.iter_rows():
+        if waiting and waiting + count > RANGE_ROWS:
+            bounds.append(int(low + number * width))
+            waiting = 0
+        waiting += count
+    return [*bounds, int(high) + 1]
 
 
 def spilling(folder: Path) -> duckdb.DuckDBPyConnection:
@@ -123,29 +187,9 @@ def quoted(text: str | Path) -> str:
     return "'" + str(text).replace("'", "''") + "'"
 
 
-def _stream(connection: duckdb.DuckDBPyConnection, sql: str, table: Table) -> Iterator[pl.DataFrame]:
-    try:
-        for frame in batches(connection, sql):
-            yield with_all_columns(table.name, frame)
-    finally:
-        connection.close()
-
-
-def _missing_as_null(table: Table, paths: Sequence[Path], *more: str) -> str:
-    """A relation over staged parts; parts of several readers may have columns in another order."""
-    names = ", ".join(f'"{name}"' for name in (*table.dtypes, *more))
-    listed = ", ".join(map(quoted, paths))
-    return f"SELECT {names} FROM read_parquet([{listed}], union_by_name = true)"
-
-
-def _on_disk(part: Part, staging: Staging) -> Path:
+def _on_disk(part: Part, table: Table, staging: Staging) -> Path:
     if isinstance(part, Path):
         return part
     path = staging.new_part()
-    part.write_parquet(path, compression="lz4", statistics=False)
+    write_part(path, part, table.name)
     return path
-
-
-def _first_row(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[int, int]:
-    ((first, second),) = connection.execute(sql).fetchall()
-    return int(first), int(second)

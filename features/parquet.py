@@ -16,7 +16,7 @@ from features.files import whole_file, write_whole
 
 SOURCES_KEY = "routecal.sources"
 """Key of the Parquet metadata that holds {source: digest} as JSON."""
-_ROW_GROUP_ROWS = 131_072
+_ROW_GROUP_ROWS = 32_768
 
 
 def write_rows(path: Path, batches: Iterable[pl.DataFrame], empty: pl.DataFrame, sources: Mapping[str, str]) -> None:

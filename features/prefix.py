@@ -35,14 +35,19 @@ def thin(frame: pl.DataFrame) -> pl.DataFrame:
     step = pl.when(known).then((KEPT_TOKENS + pl.col("block_tokens") - 1) // pl.col("block_tokens")).otherwise(1)
     full = pl.when(known).then(pl.col("prompt_tokens") // pl.col("block_tokens")).otherwise(0)
     tagged = frame.with_columns(_step=step, _full=full.clip(0), _at=pl.int_range(pl.len()), _known=known)
-    # One group a step: a list is thinned with one fixed stride.
+    # One group a step: a list is thinned with one fixed stride. Most logs have one step.
     groups = tagged.partition_by("_step", "_known", maintain_order=True)
     out = [_every(rows, rows["_step"][0]) if rows["_known"][0] else rows for rows in groups]
-    return pl.concat(out).sort("_at").drop("_step", "_full", "_at", "_known")
+    whole = pl.concat(out).sort("_at") if len(out) > 1 else out[0]
+    return whole.drop("_step", "_full", "_at", "_known")
 
 
 def _every(rows: pl.DataFrame, step: int) -> pl.DataFrame:
-    kept = pl.col("block_hashes").list.head(pl.col("_full")).list.slice(step - 1).list.gather_every(step)
+    kept = pl.col("block_hashes")
+    if rows.select((kept.list.len() > pl.col("_full")).any()).item():
+        kept = kept.list.head(pl.col("_full"))
+    if step > 1:
+        kept = kept.list.slice(step - 1).list.gather_every(step)
     return rows.with_columns(kept.alias("block_hashes"), block_tokens=pl.col("block_tokens") * step)
 
 

@@ -15,11 +15,13 @@ from typing import IO
 import polars as pl
 
 from features.errors import LakeError
+from features.schemas import TABLES
 
-HELD_BYTES = 96 << 20
+HELD_BYTES = 32 << 20
 """Rows of all files together that are held in memory before they are spilled."""
-PART_BYTES = 48 << 20
+PART_BYTES = 16 << 20
 """A file on disk is about this large before packing."""
+_PART_GROUP_ROWS = 4_096
 AT = "_at"
 """Column of staged rows: their place in the ingest, so that the first of a key stays."""
 Part = pl.DataFrame | Path
@@ -124,11 +126,11 @@ class StagedFile:
 
     def spill(self) -> None:
         """Moves what is held in memory to disk."""
-        for parts in self.parts.values():
+        for (table, _), parts in self.parts.items():
             held = [part for part in parts if isinstance(part, pl.DataFrame)]
             if held:
                 path = self.staging.new_part()
-                pl.concat(held).write_parquet(path, compression="lz4", statistics=False)
+                write_part(path, pl.concat(held), table)
                 parts[:] = [*(part for part in parts if isinstance(part, Path)), path]
         self.staging.held_bytes -= self._bytes
         self._bytes = 0
@@ -160,7 +162,7 @@ class StagedFile:
                 after = change(before)
                 self.rows[key] -= before.height - after.height
                 if isinstance(part, Path):
-                    after.write_parquet(part, compression="lz4", statistics=False)
+                    write_part(part, after, table)
                 else:
                     parts[i] = after
 
@@ -168,3 +170,8 @@ class StagedFile:
 def load(part: Part) -> pl.DataFrame:
     """The rows of a part."""
     return pl.read_parquet(part) if isinstance(part, Path) else part
+
+
+def write_part(path: Path, frame: pl.DataFrame, table: str) -> None:
+    """A part on disk, by time in small row groups, so that a range of time is read without the rest."""
+    frame.sort(TABLES[table].time_column, AT).write_parquet(path, compression="lz4", statistics=True, row_group_size=_PART_GROUP_ROWS)

@@ -21,6 +21,8 @@ import polars as pl
 from features.readers.conform import misfit, nested_text
 from features.readers.plain import Chunk, whole_lines
 
+PIECES, PIECE_LINES = 32, 8
+"""Lines with a value of a wrong type are looked for in pieces of pieces, the smallest of so many lines."""
 ROW = "source_row"
 Schema = Mapping[str, Any]
 Repair = Callable[[dict[str, Any]], None]
@@ -44,17 +46,85 @@ class Parsed:
 
 
 def read_lines(path: Path, schema: Schema, *, repair: Repair | None = None) -> Iterator[Parsed]:
-    """Parses a JSONL file (gzip by content). Memory is bounded by a few chunks.
+    """Parses a JSONL file (gzip or zstd by content). Memory is bounded by a few chunks.
 
-    `repair` may change a decoded object in place before it is judged; only chunks that polars refuses come to it.
-    A file that ends early (a cut gzip stream) yields what it holds and then one bad line `file_cut_short`.
+    `repair` may change a decoded object in place before it is judged; only lines that polars refuses come to it.
+    A file that ends early (a cut packed stream) yields what it holds and then one bad line `file_cut_short`.
     Raises SourceError if the file cannot be opened, is empty or is not text.
     """
+    clean = True
     for chunk in whole_lines(path):
         if chunk.cut_short:
             yield Parsed(pl.DataFrame(schema={**schema, ROW: pl.Int64}), [BadLine(chunk.first_row, "file_cut_short")])
             return
-        yield _fast(chunk, schema) or _line_by_line(chunk, schema, repair)
+        # After a chunk with bad lines the next one is likely to have some: it is looked at before it is parsed.
+        parsed = (_fast(chunk, schema) if clean else None) or _sifted(chunk, schema, repair)
+        clean = not parsed.bad
+        yield parsed
+
+
+def _sifted(chunk: Chunk, schema: Schema, repair: Repair | None) -> Parsed:
+    """A chunk with a bad line somewhere: lines that are no JSON are taken out first, then the rest is parsed at once."""
+    lines = split_lines(chunk.content)
+    rows = range(chunk.first_row, chunk.first_row + len(lines))
+    odd = odd_lines(lines)
+    if not odd:
+        return _in_pieces(list(zip(rows, lines, strict=True)), schema, repair)
+    found = [_line_by_line([(rows[at], lines[at]) for at in odd], schema, repair)]
+    apart = set(odd)
+    rest = [(row, line) for at, (row, line) in enumerate(zip(rows, lines, strict=True)) if at not in apart]
+    found.append(_in_pieces(rest, schema, repair))
+    return _together(found)
+
+
+def odd_lines(lines: list[bytes]) -> list[int]:
+    """Places of lines that are blank, no UTF-8 or no JSON object, by duckdb's parser. It may take a line that others
+    refuse, so what it takes is parsed strictly all the same.
+    """
+    import duckdb
+
+    texts = pl.Series("line", lines, dtype=pl.Binary)
+    try:
+        frame = pl.DataFrame({"line": texts.cast(pl.String)})
+        bad_text: list[int] = []
+    except pl.exceptions.PolarsError:
+        decoded = [_text(line) for line in lines]
+        bad_text = [at for at, text in enumerate(decoded) if text is None]
+        frame = pl.DataFrame({"line": pl.Series(decoded, dtype=pl.String)})
+    connection = duckdb.connect(config={"threads": 1})
+    try:
+        connection.register("lines", frame.with_row_index("place"))
+        sql = "SELECT place FROM lines WHERE NOT (json_valid(line) AND starts_with(ltrim(line, ' \t\r'), '{'))"
+        return sorted({*(int(place) for (place,) in connection.execute(sql).fetchall()), *bad_text})
+    finally:
+        connection.close()
+
+
+def _text(line: bytes) -> str | None:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _in_pieces(lines: list[tuple[int, bytes]], schema: Schema, repair: Repair | None) -> Parsed:
+    """All lines at once if polars takes them, else in pieces down to single lines."""
+    frame = _strict([line for _, line in lines], schema)
+    if frame is not None and frame.height == len(lines) and not nested_text(frame):
+        return Parsed(frame.with_columns(pl.Series(ROW, [row for row, _ in lines], dtype=pl.Int64)))
+    if len(lines) <= PIECE_LINES:
+        return _line_by_line(lines, schema, repair)
+    step = max(PIECE_LINES, -(-len(lines) // PIECES))
+    return _together([_in_pieces(lines[at : at + step], schema, repair) for at in range(0, len(lines), step)])
+
+
+def _together(found: list[Parsed]) -> Parsed:
+    """Parts of a chunk as one, in order of their rows."""
+    return Parsed(
+        pl.concat([parsed.frame for parsed in found]).sort(ROW),
+        sorted((line for parsed in found for line in parsed.bad), key=lambda line: line.row),
+        sum(parsed.blank for parsed in found),
+    )
 
 
 def _fast(chunk: Chunk, schema: Schema) -> Parsed | None:
@@ -65,12 +135,12 @@ def _fast(chunk: Chunk, schema: Schema) -> Parsed | None:
     return Parsed(frame.with_columns(pl.int_range(chunk.first_row, chunk.first_row + lines, dtype=pl.Int64).alias(ROW)))
 
 
-def _line_by_line(chunk: Chunk, schema: Schema, repair: Repair | None) -> Parsed:
+def _line_by_line(lines: list[tuple[int, bytes]], schema: Schema, repair: Repair | None) -> Parsed:
     good: list[bytes] = []
     rows: list[int] = []
     bad: list[BadLine] = []
     blank = 0
-    for row, line in enumerate(split_lines(chunk.content), chunk.first_row):
+    for row, line in lines:
         if not line.strip():
             blank += 1
             continue
