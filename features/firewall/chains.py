@@ -4,40 +4,66 @@ from __future__ import annotations
 
 import polars as pl
 
-from features.quality import REASONS
+from features.quality import REASONS, Rules
 
 SAMPLED = 16
 """One hash in so many is followed: a log whose hashes are not chained has wrong ones everywhere."""
 FOLLOWED_MAX = 400_000
-"""Hashes that are followed in one log; memory stays flat."""
+"""Pairs of a hash and its parent that are followed in one log; memory stays flat."""
 REASONS["chain_contradicts_parent"] = (
-    "a block hash stands behind another parent than in an earlier request of its scope: hashes are not chained, or of "
-    "several models in one scope"
+    "a block hash stands behind another parent than in most requests of its scope: hashes are not chained, damaged, or "
+    "of several models in one scope"
 )
-_KEY = ["block_hash_scope", "block_hashes"]
+_HASH = ["block_hash_scope", "block_hashes"]
+_PAIR = [*_HASH, "parent"]
 
 
 class ChainEvidence:
-    """The parent of every followed hash where the log showed it first."""
+    """How often each followed hash stood behind each parent, pairs in the order in which the log showed them."""
 
     def __init__(self) -> None:
-        self._first: pl.DataFrame | None = None
+        self._seen: list[pl.DataFrame] = []
+        self._rows = 0
 
-    def agree(self, requests: pl.DataFrame) -> pl.Series:
-        """Whether each request's followed hashes have the parents that they had first. Rows come in the log's order."""
-        lengths = requests["block_hashes"].list.len().fill_null(0)
-        if lengths.sum() == 0:
-            return pl.repeat(True, requests.height, dtype=pl.Boolean, eager=True)
-        numbered = requests.select("block_hash_scope", "block_hashes", at=pl.int_range(pl.len(), dtype=pl.UInt32))
-        followed = (
-            numbered.filter(lengths > 0)
-            .explode("block_hashes")
-            .with_columns(parent=pl.when(pl.col("at") == pl.col("at").shift(1)).then(pl.col("block_hashes").shift(1)))
-            .filter(pl.col("block_hashes") % SAMPLED == 0)
-        )
-        seen = followed.select(*_KEY, "parent")
-        known = seen if self._first is None else pl.concat([self._first, seen])
-        self._first = known.unique(subset=_KEY, keep="first", maintain_order=True).head(FOLLOWED_MAX)
-        first = followed.join(self._first, on=_KEY, how="inner", nulls_equal=True, suffix="_first")
-        wrong = first.filter(pl.col("parent").ne_missing(pl.col("parent_first")))["at"]
-        return ~numbered["at"].is_in(wrong.implode())
+    def see(self, requests: pl.DataFrame) -> None:
+        """Takes in rows of the table `requests`."""
+        pairs = _followed(requests).group_by(_PAIR, maintain_order=True).agg(times=pl.len().cast(pl.Int64))
+        if pairs.height:
+            self._seen.append(pairs)
+            self._rows += pairs.height
+        if self._rows > 2 * FOLLOWED_MAX:
+            self._seen = [self._pairs()]
+            self._rows = self._seen[0].height
+
+    def rules(self) -> Rules:
+        """The rule of chains, if the log broke it. Most requests are believed, of as many the first."""
+        if not self._seen:
+            return {}
+        pairs = self._pairs()
+        doubtful = pairs.filter(pl.len().over(_HASH) > 1)
+        if doubtful.is_empty():
+            return {}
+        believed = doubtful.sort("times", descending=True, maintain_order=True).unique(_HASH, keep="first")
+        wrong = doubtful.join(believed, on=_PAIR, how="anti", nulls_equal=True)
+
+        def agree(rows: pl.DataFrame) -> pl.Series:
+            bad = _followed(rows).join(wrong, on=_PAIR, how="semi", nulls_equal=True)["at"]
+            return ~pl.int_range(rows.height, dtype=pl.UInt32, eager=True).is_in(bad.implode())
+
+        return {"chain_contradicts_parent": agree}
+
+    def _pairs(self) -> pl.DataFrame:
+        """Pairs once each; the first ones of the log stay, however it was cut."""
+        whole = pl.concat(self._seen).group_by(_PAIR, maintain_order=True).agg(pl.col("times").sum())
+        return whole.head(FOLLOWED_MAX)
+
+
+def _followed(requests: pl.DataFrame) -> pl.DataFrame:
+    """Followed hashes with their parents (null at the start of a prompt); `at`: number of the row."""
+    return (
+        requests.select("block_hash_scope", "block_hashes", at=pl.int_range(pl.len(), dtype=pl.UInt32))
+        .filter(pl.col("block_hashes").list.len() > 0)
+        .explode("block_hashes")
+        .with_columns(parent=pl.when(pl.col("at") == pl.col("at").shift(1)).then(pl.col("block_hashes").shift(1)))
+        .filter(pl.col("block_hashes") % SAMPLED == 0)
+    )

@@ -9,12 +9,12 @@ import polars as pl
 
 from features.firewall.chains import ChainEvidence
 from features.firewall.clocks import STAGE_ORDER, ClockEvidence, moved, shifted
-from features.firewall.counters import COUNTER_RULES
+from features.firewall.counters import CounterEvidence
 from features.firewall.facts import PoolFacts
 from features.firewall.physics import physics
 from features.firewall.shares import ShareEvidence
 from features.quality import Rules, split
-from features.staging import AT, StagedFile
+from features.staging import StagedFile
 
 
 @dataclass(slots=True)
@@ -42,37 +42,36 @@ class Judge:
 
 
 class RequestJudge(Judge):
-    """Clocks of nodes, and figures that are a part of the whole."""
+    """Clocks of nodes, chains of hashes, and figures that are a part of the whole."""
 
     def __init__(self, facts: PoolFacts) -> None:
-        super().__init__({**physics(facts), "chain_contradicts_parent": ChainEvidence().agree})
+        super().__init__(physics(facts))
         self._clocks = ClockEvidence()
+        self._chains = ChainEvidence()
         self._shares = ShareEvidence(facts)
 
     def see(self, accepted: pl.DataFrame) -> None:
         """Takes in rows as evidence."""
         self._clocks.see(accepted)
+        self._chains.see(accepted)
         self._shares.see(accepted)
 
     def judge(self, staged: StagedFile, table: str) -> Verdict:
-        """Sets clocks right, then judges the order of stages and what measures only a part."""
+        """Sets clocks right, then judges the order of stages, chains, and what measures only a part."""
         verdict = Verdict(offsets_us=self._clocks.offsets_us())
-        rules = {**self._shares.rules(), **(STAGE_ORDER if self._clocks.disorder or verdict.offsets_us else {})}
+        order = STAGE_ORDER if self._clocks.disorder or verdict.offsets_us else {}
+        rules = {**order, **self._chains.rules(), **self._shares.rules()}
         if not rules:
             return verdict
 
         def change(rows: pl.DataFrame) -> pl.DataFrame:
-            right = rows
-            if verdict.offsets_us:
-                right = shifted(rows, verdict.offsets_us)
-                verdict.corrected["clock_skew"] += moved(rows, verdict.offsets_us)
-            kept = split(table, right.drop(AT), rules)
+            right = shifted(rows, verdict.offsets_us) if verdict.offsets_us else rows
+            kept = split(table, right, rules)
             if kept.quarantined.height:
                 verdict.quarantined.append(kept.quarantined)
-                return right.join(
-                    kept.accepted.select("source_row"), on="source_row", how="semi", maintain_order="left"
-                )
-            return right
+            if verdict.offsets_us:
+                verdict.corrected["clock_skew"] += moved(kept.accepted, verdict.offsets_us)
+            return kept.accepted
 
         staged.rewrite(table, change)
         return verdict
@@ -82,4 +81,4 @@ def judge_of(table: str, facts: PoolFacts) -> Judge:
     """The judge of a log that fills `table`."""
     if table == "requests":
         return RequestJudge(facts)
-    return Judge(COUNTER_RULES if table == "node_loads" else {})
+    return Judge({"counter_went_back": CounterEvidence().go_on} if table == "node_loads" else {})
