@@ -174,4 +174,5 @@ def load(part: Part) -> pl.DataFrame:
 
 def write_part(path: Path, frame: pl.DataFrame, table: str) -> None:
     """A part on disk, by time in small row groups, so that a range of time is read without the rest."""
-    frame.sort(TABLES[table].time_column, AT).write_parquet(path, compression="lz4", statistics=True, row_group_size=_PART_GROUP_ROWS)
+    ordered = frame.sort(TABLES[table].time_column, AT)
+    ordered.write_parquet(path, compression="lz4", statistics=True, row_group_size=_PART_GROUP_ROWS)

@@ -64,7 +64,7 @@ def read_lines(path: Path, schema: Schema, *, repair: Repair | None = None) -> I
 
 
 def _sifted(chunk: Chunk, schema: Schema, repair: Repair | None) -> Parsed:
-    """A chunk with a bad line somewhere: lines that are no JSON are taken out first, then the rest is parsed at once."""
+    """A chunk with a bad line somewhere: lines that are no JSON are taken out, then the rest is parsed at once."""
     lines = split_lines(chunk.content)
     rows = range(chunk.first_row, chunk.first_row + len(lines))
     odd = odd_lines(lines)
