@@ -149,7 +149,7 @@ def _requests(rows: pl.DataFrame, context: ReadContext, starts_at_us: int) -> pl
     sent, turn = pl.col("t"), pl.int_range(pl.len()).over(ROW) + 1
 
     def at(*after: str) -> pl.Expr:
-        return whole_us(pl.sum_horizontal(sent, *after, ignore_nulls=False), SECOND_US) + starts_at_us
+        return whole_us(pl.sum_horizontal(sent, *after, ignore_nulls=False), SECOND_US, since_us=starts_at_us)
 
     return rows.select(
         pl.format("{}-{}", conversation, turn.cast(pl.String).str.zfill(6)).alias("request_id"),

@@ -13,12 +13,13 @@ turn's ids are held; beyond SESSIONS_MAX the longest unseen is forgotten, and la
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from features.readers.base import Batch, ReadContext, Reader, most_have
@@ -39,15 +40,19 @@ _SCHEMA: dict[str, Any] = {
     "hash_ids": pl.List(pl.UInt64),
 }
 _OPEN: dict[str, Any] = {
-    "key": pl.Int64,
+    "session": pl.String,
+    "first_row": pl.Int64,
+    "first_ids": pl.List(pl.UInt64),
     "held_tokens": pl.Int64,
     "arrived_us": pl.Int64,
-    "first_ids": pl.List(pl.UInt64),
     "seen": pl.Int64,
 }
-_ID_BITS = 62
+_OWN_IDS = 1 << 40
+"""Ids of blocks that a session has for itself start here, above every id of a trace."""
 _BLOCKS_MAX = 1 << 16
 """No prompt has as many blocks: a longer one is a damaged number, and no list is made of it."""
+_Ints = npt.NDArray[np.int64]
+_Flags = npt.NDArray[np.bool_]
 _OTHERS = ("dependencies", "wait_for", "chat_id")
 
 
@@ -75,81 +80,115 @@ def _same_start(first: dict[str, Any], turn: dict[str, Any]) -> bool | None:
 def _read(path: Path, context: ReadContext) -> Iterator[Batch]:
     starts_at_us = start_us(path, context)
     held = pl.DataFrame(schema=_OPEN)
-    forgotten = pl.Series("key", [], dtype=pl.Int64)
+    forgotten = pl.Series("forgotten", [], dtype=pl.UInt64)
     for parsed in read_lines(path, _SCHEMA):
-        keyed = parsed.frame.with_columns(_keys(parsed.frame, context.file))
-        lost = keyed["key"].is_in(forgotten.implode()) if len(forgotten) else pl.repeat(False, keyed.height, eager=True)
-        bad = [BadLine(row, "session_forgotten") for row in keyed.filter(lost)[ROW]]
-        turns = _turns(keyed.filter(~lost), held, starts_at_us)
+        rows = parsed.frame.with_columns(session=pl.col("session_id"))
+        if rows["session"].null_count():  # such a row is a session of its own
+            rows = rows.with_columns(session=pl.coalesce("session", pl.format("\n{}", ROW)))
+        bad: list[BadLine] = []
+        if len(forgotten):
+            lost = rows["session"].hash().is_in(forgotten.implode())
+            bad = [BadLine(row, "session_forgotten") for row in rows.filter(lost)[ROW]]
+            rows = rows.filter(~lost)
+        turns = _turns(rows, held, starts_at_us)
         held = _held(turns, held)
         if held.height > SESSIONS_MAX:
-            oldest = held.sort("seen").head(held.height - SESSIONS_MAX)
-            forgotten = pl.concat([forgotten, oldest["key"]])
-            held = held.join(oldest.select("key"), on="key", how="anti")
+            held = held.sort("seen", descending=True)
+            forgotten = pl.concat([forgotten, held.slice(SESSIONS_MAX)["session"].hash().alias("forgotten")])
+            held = held.head(SESSIONS_MAX)
         yield Batch(_requests(turns, context), sorted([*parsed.bad, *bad], key=lambda line: line.row))
 
 
-def _keys(rows: pl.DataFrame, file: str) -> pl.Series:
-    """A number for each session; a row without one is a session of its own."""
-    labels = rows.select(pl.coalesce("session_id", pl.format("\n{}", ROW))).to_series()
-    keys = {label: _key(f"{file}\n{label}") for label in labels.unique()}
-    return labels.replace_strict(keys, return_dtype=pl.Int64).cast(pl.Int64).alias("key")
-
-
-def _key(text: str) -> int:
-    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
-    # Above every id of the trace; room for the places of the session's blocks below int64's end.
-    return (int.from_bytes(digest, "little") >> (64 - _ID_BITS)) | (1 << 40)
-
-
 def _turns(rows: pl.DataFrame, held: pl.DataFrame, starts_at_us: int) -> pl.DataFrame:
-    """Rows with whole prompts, arrivals, and the ids of the session's first whole blocks (`first_ids`)."""
-    joined = rows.join(held, on="key", how="left", maintain_order="left")
-    stamp = whole_us(pl.col("timestamp"), MS_US) + starts_at_us
-    timed = joined.with_columns(
-        opens=pl.col("seen").is_null() & (pl.int_range(pl.len()).over("key") == 0),
-        stamp=stamp,
-        wait=pl.when(pl.col("timestamp").is_null()).then(whole_us(pl.col("delay"), MS_US)).otherwise(0),
-    ).with_columns(part=pl.col("stamp").is_not_null().cum_sum().over("key"))
-    new, made, wait = (_known(name) for name in ("input_length", "output_length", "wait"))
-    is_open = pl.col("seen").is_not_null()
-    before = pl.when(is_open).then("held_tokens").otherwise(0)
-    whole_ids = pl.col("hash_ids").list.head((new // BLOCK_TOKENS).clip(0))
-    # A length or delay that is unknown leaves every later one of its session unknown.
-    lengths_known = ~(new.is_null() | made.is_null().shift(1, fill_value=False)).cum_max().over("key")
-    waits_known = ~wait.is_null().cum_max().over("key", "part")
-    base = pl.when(pl.col("part") == 0).then("arrived_us").otherwise(pl.col("stamp").first().over("key", "part"))
-    waited = pl.when(pl.col("stamp").is_null()).then(wait).otherwise(0).cum_sum().over("key", "part")
-    return timed.with_columns(
-        prompt_tokens=pl.when(lengths_known).then(before + (new + made.shift(1, fill_value=0)).cum_sum().over("key")),
-        arrived_at_us=pl.when(waits_known).then(base + waited),
-        first_ids=pl.when(is_open).then("first_ids").otherwise(whole_ids.first().over("key")),
-    ).drop("held_tokens", "arrived_us", "part", "stamp", "wait", "seen")
+    """Rows with whole prompts, arrivals, and the ids of their session's first whole blocks (`first_ids`)."""
+    whole_ids = pl.col("hash_ids").list.head((pl.col("input_length") // BLOCK_TOKENS).clip(0))
+    sessions = (
+        rows.group_by("session")
+        .agg(pl.col(ROW).first().alias("opened"), whole_ids.first().alias("ids"))
+        .join(held, on="session", how="left")
+        .select(
+            "session",
+            pl.coalesce("first_row", "opened").alias("first_row"),
+            pl.when(pl.col("seen").is_null()).then("ids").otherwise("first_ids").alias("first_ids"),
+            pl.when(pl.col("seen").is_null()).then(0).otherwise("held_tokens").alias("held_tokens"),
+            "arrived_us",
+        )
+    )
+    stamp = whole_us(pl.col("timestamp"), MS_US, since_us=starts_at_us)
+    wait = pl.when(pl.col("timestamp").is_null()).then(whole_us(pl.col("delay"), MS_US)).otherwise(0)
+    turns = (
+        rows.join(sessions, on="session", how="left", maintain_order="left")
+        .with_columns(stamp.alias("stamp"), wait.alias("wait"))
+        .sort("first_row", ROW)
+    )
+    opens = np.append(True, np.diff(turns["first_row"].to_numpy()) != 0)[: turns.height]
+    new, new_known = _known(turns["input_length"])
+    made, made_known = _known(turns["output_length"])
+    made, made_known = np.where(opens, 0, np.roll(made, 1)), opens | np.roll(made_known, 1)
+    before, before_known = _known(turns["held_tokens"])
+    # A length or wait that is unknown leaves every later one of its session unknown.
+    prompts = before + _sums(new + made, opens)
+    lengths_known = before_known & (_sums(~(new_known & made_known), opens) == 0)
+    given, is_given = _known(turns["stamp"])
+    waits, wait_known = _known(turns["wait"])
+    anew = opens | is_given
+    carried, is_carried = _known(turns["arrived_us"])
+    base = np.where(is_given, given, carried)[_starts(anew)]
+    arrivals = base + _sums(np.where(is_given, 0, waits), anew)
+    times_known = (is_given | is_carried)[_starts(anew)] & (_sums(~(wait_known | is_given), anew) == 0)
+    return (
+        turns.drop("stamp", "wait", "held_tokens", "arrived_us")
+        .with_columns(
+            pl.Series("prompt_tokens", prompts, dtype=pl.Int64).set(pl.Series(~lengths_known), None),
+            pl.Series("arrived_at_us", arrivals, dtype=pl.Int64).set(pl.Series(~times_known), None),
+            opens=pl.col(ROW) == pl.col("first_row"),
+        )
+        .sort(ROW)
+    )
 
 
-def _known(name: str) -> pl.Expr:
-    return pl.when(pl.col(name) >= 0).then(name)
+def _known(values: pl.Series) -> tuple[_Ints, _Flags]:
+    """Numbers and which of them are known; a negative one is no length and no wait."""
+    known = ((values >= 0) & values.is_not_null()).fill_null(value=False)
+    return values.fill_null(0).to_numpy(), known.to_numpy()
+
+
+def _starts(begins: _Flags) -> _Ints:
+    """For each row, the place at which its run begins."""
+    return np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))
+
+
+def _sums(values: _Ints | _Flags, begins: _Flags) -> _Ints:
+    """Running sums that start anew where `begins`."""
+    sums = np.cumsum(values, dtype=np.int64)
+    before = sums - values
+    return sums - before[_starts(begins)]
 
 
 def _held(turns: pl.DataFrame, held: pl.DataFrame) -> pl.DataFrame:
     """What is to be known of each session for its next turn."""
-    last = turns.filter(pl.col("session_id").is_not_null()).unique("key", keep="last", maintain_order=True)
+    last = turns.filter(pl.col("session_id").is_not_null()).unique("session", keep="last")
     now = last.select(
-        "key",
-        (pl.col("prompt_tokens") + pl.col("output_length")).alias("held_tokens"),
-        pl.col("arrived_at_us").alias("arrived_us"),
+        "session",
+        "first_row",
         pl.col("first_ids").fill_null([]),
+        (pl.col("prompt_tokens") + _length("output_length")).alias("held_tokens"),
+        pl.col("arrived_at_us").alias("arrived_us"),
         pl.col(ROW).alias("seen"),
     )
-    return pl.concat([held.join(now.select("key"), on="key", how="anti"), now])
+    return pl.concat([held.join(now.select("session"), on="session", how="anti"), now])
+
+
+def _length(name: str) -> pl.Expr:
+    return pl.when(pl.col(name) >= 0).then(name)
 
 
 def _requests(turns: pl.DataFrame, context: ReadContext) -> pl.DataFrame:
     shared = pl.col("first_ids").list.len().cast(pl.Int64)
     whole = pl.col("prompt_tokens") // BLOCK_TOKENS
-    own = pl.int_ranges(
-        pl.col("key") + shared, pl.col("key") + pl.max_horizontal(shared, pl.when(whole <= _BLOCKS_MAX).then(whole))
-    )
+    places = pl.max_horizontal(shared, pl.when(whole <= _BLOCKS_MAX).then(whole))
+    base = _OWN_IDS + pl.col("first_row") * (2 * _BLOCKS_MAX)
+    own = pl.int_ranges(base + shared, base + places)
     later = pl.concat_list("first_ids", own.cast(pl.List(pl.UInt64)))
     hashed = pl.col("hash_ids").is_not_null() & (whole <= _BLOCKS_MAX)
     hashes = pl.when("opens").then("hash_ids").when(hashed).then(later)
