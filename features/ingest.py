@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from features.derived.derive import derive
+from features.derived.derive import Derived, derive
 from features.errors import SourceError
 from features.firewall.facts import PoolFacts
 from features.firewall.judges import Judge, judge_of
@@ -164,7 +164,7 @@ class _Run:
         self._partitions: set[str] = set()
         self._parts: dict[tuple[str, date], list[Part]] = {}
         self._sources: dict[tuple[str, date], dict[str, str]] = {}
-        self._derived: tuple[dict[str, int], dict[str, int]] = ({}, {})
+        self._derived = Derived()
         self.unreadable: dict[str, str] = {}
 
     def read(self, log: LogFile, reader: Reader) -> None:
@@ -194,8 +194,9 @@ class _Run:
             self._counts["accepted"] += merged.added
             self._counts["duplicates"] += merged.duplicates
             self._partitions.add(merged.partition.name)
-        done = derive(self._c.lake, self._c.pool, list(self._parts), self._staging)
-        self._derived = (done.rows, done.rules)
+        self._derived = derive(self._c.lake, self._c.pool, list(self._parts), self._staging, self._c.facts)
+        self._corrected.update(self._derived.corrected)
+        self._offsets.update(self._derived.offsets_us)
 
     def quarantine(self, rule: str, rows: int, sample: dict[str, Any]) -> None:
         """Counts rows that broke a rule."""
@@ -220,8 +221,8 @@ class _Run:
             samples=dict(sorted(self._samples.items())),
             corrected=dict(sorted(self._corrected.items())),
             clock_offsets_us=dict(sorted(self._offsets.items())),
-            derived=dict(sorted(self._derived[0].items())),
-            derived_rules=dict(sorted(self._derived[1].items())),
+            derived=dict(sorted(self._derived.rows.items())),
+            derived_rules=dict(sorted(self._derived.rules.items())),
         )
 
     def _take(self, batch: Batch, reader: Reader, log: LogFile, held: _FileRows) -> None:

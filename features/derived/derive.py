@@ -1,11 +1,13 @@
 """Rows that follow from other tables: rebuilt for every day whose origin changed, never merged by hand.
 
 Each derivation is one SQL file: a SELECT over a view named as its origin, with the origin's columns. What it yields are
-rows of its target; `source` is the derivation's name.
+rows of its target; `source` is the derivation's name. Requests that hosts tell in pieces meet the firewall here: the
+clocks of several hosts stand in one row for the first time.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
@@ -14,6 +16,8 @@ from pathlib import Path
 import polars as pl
 
 from features.errors import LakeError
+from features.firewall.facts import PoolFacts
+from features.firewall.judges import Judge, judge_of
 from features.lake import Lake
 from features.merge import batches, spilling
 from features.quality import check
@@ -57,44 +61,61 @@ DERIVATIONS: tuple[Derivation, ...] = (
 
 @dataclass(slots=True)
 class Derived:
-    """What derivations did. `rows`: table -> rows that a derivation wrote; `rules`: broken rule -> rows."""
+    """What derivations did. `rows`: table -> rows that a derivation wrote; `rules`: broken rule -> rows.
+
+    `corrected`: rule -> rows that were set right; `offsets_us`: node -> what was added to its times on the last day.
+    """
 
     rows: dict[str, int] = field(default_factory=dict)
     rules: dict[str, int] = field(default_factory=dict)
+    corrected: Counter[str] = field(default_factory=Counter)
+    offsets_us: dict[str, int] = field(default_factory=dict)
     partitions: set[str] = field(default_factory=set)
 
 
-def derive(lake: Lake, pool: str, touched: Sequence[tuple[str, date]], staging: Staging) -> Derived:
-    """Rebuilds what follows from the touched (table, day)s. The same origin gives the same rows and bytes."""
+def derive(
+    lake: Lake, pool: str, touched: Sequence[tuple[str, date]], staging: Staging, facts: PoolFacts | None = None
+) -> Derived:
+    """Rebuilds what follows from the touched (table, day)s. The same origin gives the same rows and bytes.
+
+    `facts` of the pool sharpen the firewall, which takes the requests of a day for one log.
+    """
     done = Derived()
     changed = set(touched)
     for derivation in DERIVATIONS:
         days = sorted(day for table, day in changed if table == derivation.origin)
         reach = range(-derivation.neighbours, derivation.neighbours + 1)
         for day in sorted({day + timedelta(days=back) for day in days for back in reach}):
-            if _derive_day(lake, derivation, pool, day, staging, done):
+            judge = judge_of(derivation.target, facts or PoolFacts()) if derivation.target == "requests" else Judge({})
+            if _derive_day(lake, derivation, pool, day, staging, done, judge):
                 changed.add((derivation.target, day))
     return done
 
 
-def _derive_day(lake: Lake, derivation: Derivation, pool: str, day: date, staging: Staging, done: Derived) -> bool:
+def _derive_day(
+    lake: Lake, derivation: Derivation, pool: str, day: date, staging: Staging, done: Derived, judge: Judge
+) -> bool:
     """Whether the day has or had derived rows."""
     reach = range(-derivation.neighbours, derivation.neighbours + 1)
     days = [day + timedelta(days=back) for back in reach]
     paths = [path for d in days if (path := lake.path(derivation.origin, d, pool)).exists()]
     staged = staging.file()
     bad: list[pl.DataFrame] = []
+    time = pl.from_epoch(TABLES[derivation.target].time_column, time_unit="us").dt.date()
     for frame in _rows(derivation, paths, staging):
-        checked = check(derivation.target, _placed(derivation, frame, pool))
-        time = pl.from_epoch(TABLES[derivation.target].time_column, time_unit="us").dt.date()
-        mine = checked.accepted.filter(time == day)
-        if mine.height:
-            staged.add(derivation.target, day, mine)
+        checked = check(derivation.target, _placed(derivation, frame, pool).filter(time == day), judge.rules)
+        if checked.accepted.height:
+            judge.see(checked.accepted)
+            staged.add(derivation.target, day, checked.accepted)
         if checked.quarantined.height:
             bad.append(checked.quarantined)
-    held = day in lake.days(derivation.target, pool)
-    parts = staged.parts.get((derivation.target, day), [])
-    if not parts and not held:
+    verdict = judge.judge(staged, derivation.target)
+    done.corrected.update(verdict.corrected)
+    done.offsets_us.update(verdict.offsets_us)
+    _quarantine(lake, derivation, pool, day, [*bad, *verdict.quarantined], done)
+    key = (derivation.target, day)
+    parts = staged.parts[key] if staged.rows.get(key) else []
+    if not parts and day not in lake.days(derivation.target, pool):
         return False
     source = f"{derivation.name} of {derivation.origin}"
     digests = "+".join(lake.digest(derivation.origin, d, pool) for d in days if d in lake.days(derivation.origin, pool))
@@ -104,12 +125,18 @@ def _derive_day(lake: Lake, derivation: Derivation, pool: str, day: date, stagin
     staged.drop()
     done.rows[derivation.target] = done.rows.get(derivation.target, 0) + merged.added
     done.partitions.add(merged.partition.name)
+    return True
+
+
+def _quarantine(
+    lake: Lake, derivation: Derivation, pool: str, day: date, bad: Sequence[pl.DataFrame], done: Derived
+) -> None:
+    """Keeps and counts derived rows that broke a rule."""
     if bad:
         whole = pl.concat(bad)
         for rule, rows in whole["rule"].value_counts().rows():
             done.rules[rule] = done.rules.get(rule, 0) + rows
         lake.write_quarantine(derivation.target, pool, f"{derivation.name[:5]}-{day.isoformat()}", [whole])
-    return True
 
 
 def _rows(derivation: Derivation, paths: Sequence[Path], staging: Staging) -> Iterator[pl.DataFrame]:
@@ -120,7 +147,8 @@ def _rows(derivation: Derivation, paths: Sequence[Path], staging: Staging) -> It
     connection = spilling(staging.folder)
     try:
         connection.execute(f"CREATE VIEW {derivation.origin} AS {relation(derivation.origin, paths)}")
-        yield from batches(connection, derivation.sql)
+        order = ", ".join(TABLES[derivation.target].order)  # what comes first must not depend on threads
+        yield from batches(connection, f"FROM (\n{derivation.sql}\n) ORDER BY {order}")
     except duckdb.Error as error:
         place = f"features/derived/{derivation.file}.sql"
         raise LakeError("a derivation must run", value=str(error).splitlines()[0], place=place) from error

@@ -1,5 +1,5 @@
 -- One row a request that some part gives an arrival and a prompt. A column is the known value of the lowest rank, of
--- equal ranks that of the first part; the arrival is the earliest that any host saw.
+-- equal ranks that of the first part; the arrival is the earliest that the router saw, without it the earliest of all.
 --
 -- Parts of spans are named <kind>/<trace id>/<span id> (features/readers/otlp_parts.py); parts of other logs are taken
 -- as they are.
@@ -74,15 +74,17 @@ told AS (
             CASE WHEN side = 'decode' THEN NULL ELSE prefill_started_at_us END AS prefill_started_at_us,
             CASE WHEN side = 'decode' THEN NULL ELSE prefill_finished_at_us END AS prefill_finished_at_us
         ),
-        printf('%019d %s', rank, part) AS belief
+        printf('%019d %s', rank, part) AS belief,
+        starts_with(kind, 'router.') AS by_router
     FROM sides
 )
 SELECT * EXCLUDE (earliest_us) REPLACE (earliest_us AS arrived_at_us)
 FROM (
     SELECT
         request_id,
-        min(arrived_at_us) AS earliest_us,
-        arg_min(COLUMNS(* EXCLUDE (request_id, belief)), belief)
+        -- A node's clock may be ahead of the router's or behind it.
+        coalesce(min(arrived_at_us) FILTER (by_router), min(arrived_at_us)) AS earliest_us,
+        arg_min(COLUMNS(* EXCLUDE (request_id, belief, by_router)), belief)
     FROM told
     WHERE NOT starts_with(request_id, 'trace:')
     GROUP BY request_id
