@@ -45,35 +45,55 @@ class Parsed:
     blank: int = 0
 
 
-def read_lines(path: Path, schema: Schema, *, repair: Repair | None = None) -> Iterator[Parsed]:
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """What a line is to be."""
+
+    schema: Schema
+    repair: Repair | None
+    json_texts: tuple[str, ...]
+
+    def rows(self, lines: list[bytes], count: int) -> pl.DataFrame | None:
+        """`count` rows, one a line; None if there may be a line that is none."""
+        frame = _strict(lines, self.schema)
+        if frame is None or frame.height != count or nested_text(frame.drop(self.json_texts)):
+            return None
+        return frame
+
+
+def read_lines(
+    path: Path, schema: Schema, *, repair: Repair | None = None, json_texts: tuple[str, ...] = ()
+) -> Iterator[Parsed]:
     """Parses a JSONL file (gzip or zstd by content). Memory is bounded by a few chunks.
 
     `repair` may change a decoded object in place before it is judged; only lines that polars refuses come to it.
+    `json_texts`: text columns that hold JSON; an object in place of such a text may come as its text.
     A file that ends early (a cut packed stream) yields what it holds and then one bad line `file_cut_short`.
     Raises SourceError if the file cannot be opened, is empty or is not text.
     """
+    form = _Form(schema, repair, json_texts)
     clean = True
     for chunk in whole_lines(path):
         if chunk.cut_short:
             yield Parsed(pl.DataFrame(schema={**schema, ROW: pl.Int64}), [BadLine(chunk.first_row, "file_cut_short")])
             return
         # After a chunk with bad lines the next one is likely to have some: it is looked at before it is parsed.
-        parsed = (_fast(chunk, schema) if clean else None) or _sifted(chunk, schema, repair)
+        parsed = (_fast(chunk, form) if clean else None) or _sifted(chunk, form)
         clean = not parsed.bad
         yield parsed
 
 
-def _sifted(chunk: Chunk, schema: Schema, repair: Repair | None) -> Parsed:
+def _sifted(chunk: Chunk, form: _Form) -> Parsed:
     """A chunk with a bad line somewhere: lines that are no JSON are taken out, then the rest is parsed at once."""
     lines = split_lines(chunk.content)
     rows = range(chunk.first_row, chunk.first_row + len(lines))
     odd = odd_lines(lines)
     if not odd:
-        return _in_pieces(list(zip(rows, lines, strict=True)), schema, repair)
-    found = [_line_by_line([(rows[at], lines[at]) for at in odd], schema, repair)]
+        return _in_pieces(list(zip(rows, lines, strict=True)), form)
+    found = [_line_by_line([(rows[at], lines[at]) for at in odd], form)]
     apart = set(odd)
     rest = [(row, line) for at, (row, line) in enumerate(zip(rows, lines, strict=True)) if at not in apart]
-    found.append(_in_pieces(rest, schema, repair))
+    found.append(_in_pieces(rest, form))
     return _together(found)
 
 
@@ -107,15 +127,15 @@ def _text(line: bytes) -> str | None:
         return None
 
 
-def _in_pieces(lines: list[tuple[int, bytes]], schema: Schema, repair: Repair | None) -> Parsed:
+def _in_pieces(lines: list[tuple[int, bytes]], form: _Form) -> Parsed:
     """All lines at once if polars takes them, else in pieces down to single lines."""
-    frame = _strict([line for _, line in lines], schema)
-    if frame is not None and frame.height == len(lines) and not nested_text(frame):
+    frame = form.rows([line for _, line in lines], len(lines))
+    if frame is not None:
         return Parsed(frame.with_columns(pl.Series(ROW, [row for row, _ in lines], dtype=pl.Int64)))
     if len(lines) <= PIECE_LINES:
-        return _line_by_line(lines, schema, repair)
+        return _line_by_line(lines, form)
     step = max(PIECE_LINES, -(-len(lines) // PIECES))
-    return _together([_in_pieces(lines[at : at + step], schema, repair) for at in range(0, len(lines), step)])
+    return _together([_in_pieces(lines[at : at + step], form) for at in range(0, len(lines), step)])
 
 
 def _together(found: list[Parsed]) -> Parsed:
@@ -127,15 +147,15 @@ def _together(found: list[Parsed]) -> Parsed:
     )
 
 
-def _fast(chunk: Chunk, schema: Schema) -> Parsed | None:
+def _fast(chunk: Chunk, form: _Form) -> Parsed | None:
     lines = chunk.content.count(b"\n") + (not chunk.content.endswith(b"\n"))
-    frame = _strict([chunk.content], schema)
-    if frame is None or frame.height != lines or nested_text(frame):
+    frame = form.rows([chunk.content], lines)
+    if frame is None:
         return None
     return Parsed(frame.with_columns(pl.int_range(chunk.first_row, chunk.first_row + lines, dtype=pl.Int64).alias(ROW)))
 
 
-def _line_by_line(lines: list[tuple[int, bytes]], schema: Schema, repair: Repair | None) -> Parsed:
+def _line_by_line(lines: list[tuple[int, bytes]], form: _Form) -> Parsed:
     good: list[bytes] = []
     rows: list[int] = []
     bad: list[BadLine] = []
@@ -148,21 +168,21 @@ def _line_by_line(lines: list[tuple[int, bytes]], schema: Schema, repair: Repair
         if value is None:
             bad.append(BadLine(row, rule))
             continue
-        if repair is not None:
-            repair(value)
-        wrong = misfit(value, schema)
+        if form.repair is not None:
+            form.repair(value)
+        wrong = misfit(value, form.schema)
         if wrong:
             bad.append(BadLine(row, f"{wrong}|type"))
             continue
-        good.append(json.dumps({key: value.get(key) for key in schema}).encode())
+        good.append(json.dumps({key: value.get(key) for key in form.schema}).encode())
         rows.append(row)
-    frame = _strict(good, schema)
+    frame = _strict(good, form.schema)
     if frame is None:
         # polars refuses a line that json takes (a lone surrogate, say): find it.
-        alone = [_strict([line], schema) for line in good]
+        alone = [_strict([line], form.schema) for line in good]
         bad += [BadLine(row, "json") for row, parsed in zip(rows, alone, strict=True) if parsed is None]
         rows = [row for row, parsed in zip(rows, alone, strict=True) if parsed is not None]
-        frame = pl.concat([pl.DataFrame(schema=dict(schema)), *(parsed for parsed in alone if parsed is not None)])
+        frame = pl.concat([pl.DataFrame(schema=dict(form.schema)), *(parsed for parsed in alone if parsed is not None)])
     return Parsed(frame.with_columns(pl.Series(ROW, rows, dtype=pl.Int64)), bad, blank)
 
 

@@ -60,7 +60,7 @@ def _sniff(head: Head) -> str:
 
 
 def _read(path: Path, context: ReadContext) -> Iterator[Batch]:
-    for parsed in read_lines(path, _SCHEMA, repair=_repair):
+    for parsed in read_lines(path, _SCHEMA, repair=_repair, json_texts=(_INNER,)):
         frame, bad = decode_inner(parsed.frame, _INNER, _PARAMETERS)
         lines = _flat(frame)
         health = pl.col("request_id").str.starts_with(_HEALTH_CHECK).fill_null(value=False)
