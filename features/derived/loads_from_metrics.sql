@@ -4,29 +4,30 @@
 -- Every TP and PP rank of an engine repeats what its scheduler knows, and every priority repeats a part of it: the
 -- lowest rank that is exposed stands for all, and the row without a priority is the total. Nothing is summed.
 -- Both engines count evictable prefix as free; SGLang tells it apart where kv_evictable_tokens is exposed.
-WITH told AS (
+WITH series AS (
     SELECT
-        observed_at_us,
         node,
         metric,
         labels,
-        value,
         nullif(regexp_extract(labels, '(?:^|,)engine_type="([a-z]+)"', 1), '') AS engine_type,
         regexp_extract(labels, '(?:^|,)mode="([a-z_]+)"', 1) AS mode,
         [
             coalesce(try_cast(regexp_extract(labels, '(?:^|,)' || rank || '="([0-9]+)"', 1) AS BIGINT), 0)
             FOR rank IN ['tp_rank', 'pp_rank', 'moe_ep_rank']
         ] AS ranks
-    FROM metric_samples
-    WHERE
-        (metric LIKE 'vllm:%' OR metric LIKE 'sglang:%')
-        AND NOT regexp_matches(labels, '(?:^|,)(?:le="|priority="[^"])')
+    FROM (
+        SELECT DISTINCT node, metric, labels
+        FROM metric_samples
+        WHERE (metric LIKE 'vllm:%' OR metric LIKE 'sglang:%') AND NOT contains(labels, 'le="')
+    )
+    WHERE NOT regexp_matches(labels, '(?:^|,)priority="[^"]')
+    QUALIFY ranks = min(ranks) OVER (PARTITION BY node, metric, mode)
 ),
 
 one AS (
-    SELECT *
-    FROM told
-    QUALIFY ranks = min(ranks) OVER (PARTITION BY node, metric, mode)
+    SELECT sample.observed_at_us, sample.value, series.*
+    FROM metric_samples AS sample
+    INNER JOIN series ON sample.node = series.node AND sample.metric = series.metric AND sample.labels = series.labels
 ),
 
 scrape AS (
@@ -132,6 +133,7 @@ SELECT
     prefill_busy_us::BIGINT AS prefill_busy_us,
     prefill_computed::BIGINT AS prefill_computed_tokens,
     coalesce(vllm_generated, sglang_generated)::BIGINT AS generated_tokens,
-    preempted::BIGINT AS preemptions
+    preempted::BIGINT AS preemptions,
+    'prometheus' AS source
 FROM counted
 WHERE block_tokens IS NOT NULL

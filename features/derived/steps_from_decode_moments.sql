@@ -31,6 +31,7 @@ SELECT
     d[2] / d[1] AS sequences,
     (running_tokens + earlier_tokens) / 2 AS tokens,
     round(d[6])::BIGINT AS new_tokens,
-    NULL::DOUBLE AS context_tokens
+    NULL::DOUBLE AS context_tokens,
+    'decode_moments' AS source
 FROM change
 WHERE d[1] >= 1 AND d[3] >= 1 AND list_min(d) >= 0

@@ -22,6 +22,7 @@ SELECT
     NULL::DOUBLE AS sequences,
     NULL::DOUBLE AS tokens,
     new_tokens,
-    NULL::DOUBLE AS context_tokens
+    NULL::DOUBLE AS context_tokens,
+    'prefill_counters' AS source
 FROM sample
 WHERE busy_us >= 1 AND new_tokens >= 1 AND coalesce(generated, 0) >= 0

@@ -3,27 +3,34 @@
 -- vLLM (NIXL, Mooncake): seconds and bytes. SGLang: milliseconds and MiB; each TP rank sends its own share of the KV
 -- over its own link, so the lowest rank's bytes and times belong together, and ranks are never summed into one link.
 -- Older SGLang measures the last chunk's time only, against the bytes of all: such rows are faster than the line.
-WITH told AS (
+WITH series AS (
     SELECT
-        observed_at_us,
         node,
         metric,
-        value,
+        labels,
         [
             coalesce(try_cast(regexp_extract(labels, '(?:^|,)' || rank || '="([0-9]+)"', 1) AS BIGINT), 0)
             FOR rank IN ['tp_rank', 'pp_rank', 'moe_ep_rank']
         ] AS ranks
-    FROM metric_samples
+    FROM (
+        SELECT DISTINCT node, metric, labels
+        FROM metric_samples
+        WHERE metric LIKE 'vllm:nixl%' OR metric LIKE 'vllm:mooncake%' OR metric LIKE 'sglang:%'
+    )
     WHERE
-        (
-            regexp_full_match(
-                metric, 'vllm:(nixl|mooncake)_(xfer_time_seconds_(sum|count)|bytes_transferred_sum|num_failed_[a-z_]+)'
-            )
-            OR regexp_full_match(
-                metric, 'sglang:(kv_transfer_(latency_ms_(sum|count)|total_mb_sum)|num_transfer_failed_reqs_total)'
-            )
+        regexp_full_match(
+            metric,
+            'vllm:(nixl|mooncake)_(xfer_time_seconds_(sum|count)|bytes_transferred_sum|num_failed_[a-z_]+)'
+            || '|sglang:(kv_transfer_(latency_ms_(sum|count)|total_mb_sum)|num_transfer_failed_reqs_total)'
         )
         AND NOT regexp_matches(labels, '(?:^|,)priority="[^"]')
+    QUALIFY ranks = min(ranks) OVER (PARTITION BY node)
+),
+
+one AS (
+    SELECT sample.observed_at_us, sample.value, series.*
+    FROM metric_samples AS sample
+    INNER JOIN series ON sample.node = series.node AND sample.metric = series.metric AND sample.labels = series.labels
 ),
 
 scrape AS (
@@ -38,7 +45,7 @@ scrape AS (
         sum(value) FILTER (
             metric LIKE '%failed_transfers%' OR metric LIKE '%failed_recvs%' OR metric LIKE '%failed_reqs%'
         ) AS failures
-    FROM (SELECT * FROM told QUALIFY ranks = min(ranks) OVER (PARTITION BY node))
+    FROM one
     GROUP BY observed_at_us, node
 ),
 
@@ -63,6 +70,7 @@ SELECT
     round(transfers)::BIGINT AS transfers,
     bytes,
     busy_us,
-    round(failures)::BIGINT AS failures
+    round(failures)::BIGINT AS failures,
+    'prometheus' AS source
 FROM change
 WHERE interval_us >= 1 AND least(transfers, bytes, busy_us, failures) >= 0

@@ -16,7 +16,7 @@ from tests.features.shared import real_data
 
 
 def loads(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    found = derived("loads_from_metrics", "metric_samples", rows, "node_loads")
+    found = derived("loads_from_metrics", "metric_samples", rows, "node_loads").drop("source")
     return [{name: value for name, value in row.items() if value is not None} for row in found.iter_rows(named=True)]
 
 
