@@ -6,9 +6,11 @@ tenant again. No view, report or policy file reads it.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import secrets
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import polars as pl
@@ -71,11 +73,11 @@ class Names:
     def _write(self, digest: str) -> None:
         """The same log replaces its own files."""
         folder = private_folder(self._lake.root) / "names"
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
         path = folder / f"{self._pool}-{digest[:16]}-{self._files}.parquet"
         with whole_file(path) as out:
+            Path(out.name).chmod(0o600)
             pl.concat(self._new).unique(maintain_order=True).write_parquet(out)
-        path.chmod(0o600)
         self._files += 1
         self._new.clear()
 
@@ -104,17 +106,27 @@ def private_folder(root: Path) -> Path:
     return folder
 
 
-def meanings(lake: Lake) -> Iterator[pl.DataFrame]:
-    """What hashes of this machine's lake mean: (pool, column, hash, name), a frame a file."""
+def meanings(lake: Lake, hashed: str | None = None) -> Iterator[pl.DataFrame]:
+    """What hashes of this machine's lake mean, or one of them: (pool, column, hash, name), a frame a file.
+
+    Several logs may name the same. Raises LakeError if a file is damaged or closed to us.
+    """
     for path in sorted((lake.root / ".private" / "names").glob("*.parquet")):
-        yield pl.read_parquet(path)
+        try:
+            names = pl.read_parquet(path)
+        except (pl.exceptions.PolarsError, OSError) as error:
+            hint = "its log can be ingested again"
+            raise LakeError("names must be readable", value=type(error).__name__, place=str(path), hint=hint) from error
+        yield names if hashed is None else names.filter(pl.col("hash") == hashed)
 
 
 def key_of_lake(root: Path) -> bytes:
     """The lake's own key, drawn when it is first needed: hashes of two lakes then differ."""
     path = root / ".private" / "key"
     if not path.exists():
-        keep_key(root, secrets.token_hex(32).encode())
+        with _one_at_a_time(root):
+            if not path.exists():  # another ingest may have drawn one
+                keep_key(root, secrets.token_hex(32).encode())
     return check_key(path.read_bytes())
 
 
@@ -122,5 +134,12 @@ def keep_key(root: Path, key: bytes) -> None:
     """Makes `key` the lake's own."""
     path = private_folder(root) / "key"
     with whole_file(path) as out:
+        Path(out.name).chmod(0o600)
         out.write(check_key(key))
-    path.chmod(0o600)
+
+
+@contextmanager
+def _one_at_a_time(root: Path) -> Iterator[None]:
+    with (private_folder(root) / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -13,6 +13,7 @@ from pipelines.commands.demo import demo, emulate
 from pipelines.commands.dev import dev
 from pipelines.commands.diagnose import diagnose
 from pipelines.commands.ingest import ingest
+from pipelines.commands.names import names
 from pipelines.commands.nightly import nightly
 from pipelines.commands.policy import policy_app
 from pipelines.commands.record import record_app
@@ -30,6 +31,7 @@ app = typer.Typer(
 app.command()(command(ingest))
 app.add_typer(record_app)
 app.command()(command(sql))
+app.command()(command(names))
 app.command()(command(diagnose))
 app.command()(command(compare))
 app.command()(command(nightly))
