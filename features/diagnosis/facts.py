@@ -53,8 +53,8 @@ class Limits:
     `window_s`: length of a load window. `memory`: what duckdb may hold before it spills.
     """
 
-    decisions: int = 200_000
-    blocks: int = 5_000_000
+    decisions: int = 50_000
+    blocks: int = 2_000_000
     window_s: float = 10.0
     memory: str = "1GB"
     threads: int = 2

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 Float64 = npt.NDArray[np.float64]
 
@@ -14,7 +14,7 @@ LAGS = 6
 _FEWEST_WINDOWS = 8
 
 
-def imbalance(windows: Iterable[Mapping[str, Any]], window_s: float) -> list[dict[str, Any]]:
+def imbalance(windows: pl.DataFrame, window_s: float) -> list[dict[str, Any]]:
     """One row a role, metric and level over the rows {role, metric, window_us, node, value} of load windows.
 
     level `node`: every DP rank; `worker`: sums of a worker's ranks; `rank`: ranks within their worker. Columns:
@@ -22,12 +22,9 @@ def imbalance(windows: Iterable[Mapping[str, Any]], window_s: float) -> list[dic
     node's excess over the mean; None where it cannot be told), persistent_frac (part of the variance of the excess that
     is a node's own mean: a slow or favoured node, not a swing). Windows without load are left out.
     """
-    grouped: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for row in windows:
-        grouped.setdefault((row["role"], row["metric"]), []).append(row)
     found = []
-    for (role, metric), rows in sorted(grouped.items()):
-        nodes = sorted({row["node"] for row in rows})
+    for (role, metric), rows in sorted(windows.partition_by("role", "metric", as_dict=True).items()):
+        nodes = sorted(rows["node"].unique())
         grid = _grid(rows, nodes, window_s)
         workers = [node.rpartition("/")[0] or node for node in nodes]
         names = sorted(set(workers))
@@ -43,15 +40,13 @@ def imbalance(windows: Iterable[Mapping[str, Any]], window_s: float) -> list[dic
     return found
 
 
-def _grid(rows: list[Mapping[str, Any]], nodes: list[str], window_s: float) -> Float64:
+def _grid(rows: pl.DataFrame, nodes: list[str], window_s: float) -> Float64:
     """Values of shape (windows, nodes), nan = not sampled; windows in between that nobody sampled are there too."""
-    step = round(window_s * 1e6)
-    first = min(row["window_us"] for row in rows) // step
-    last = max(row["window_us"] for row in rows) // step
-    grid = np.full((last - first + 1, len(nodes)), np.nan)
-    at = {node: k for k, node in enumerate(nodes)}
-    for row in rows:
-        grid[row["window_us"] // step - first, at[row["node"]]] = row["value"]
+    tick = rows["window_us"].to_numpy() // round(window_s * 1e6)
+    first = int(tick.min())
+    place = {node: at for at, node in enumerate(nodes)}
+    grid = np.full((int(tick.max()) - first + 1, len(nodes)), np.nan)
+    grid[tick - first, rows["node"].replace_strict(place, return_dtype=pl.Int64).to_numpy()] = rows["value"].to_numpy()
     return grid
 
 

@@ -56,6 +56,11 @@ class Session:
         names = [column[0] for column in found.description]
         return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
+    def frame(self, sql: str) -> pl.DataFrame:
+        """Rows of one SELECT as a frame."""
+        found: pl.DataFrame = self._connection.sql(sql).pl()
+        return found
+
     def one(self, file: str) -> dict[str, Any]:
         """The only row of a file, without values if there is none."""
         found = self.rows(file)

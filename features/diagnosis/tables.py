@@ -22,6 +22,7 @@ DIMENSIONS = {
 """Name of a dimension -> its expression over the table `r`."""
 _SLO = ("all", "prompt_bucket", "prefill_node", "decode_node")
 _FEWEST_TTL_HITS, _FEWEST_TTL_MISSES = 100, 100
+_CHARTED_WINDOWS = 240
 NO_TTL_S = 1e18
 
 
@@ -54,8 +55,11 @@ def _by_dimension(session: Session, file: str, names: tuple[str, ...]) -> Rows:
 
 def _loads(session: Session, limits: Limits, found: dict[str, Rows]) -> None:
     session.build("windows")
-    found["windows"] = session.ask("SELECT * FROM windows ORDER BY role, metric, window_us, node")
-    found["imbalance"] = imbalance(found["windows"], limits.window_s)
+    whole = session.frame("SELECT role, metric, window_us, node, value FROM windows")
+    found["imbalance"] = imbalance(whole, limits.window_s)
+    span_us = max(1, session.ask("SELECT max(window_us) - min(window_us) AS us FROM windows")[0]["us"] or 1)
+    session.set(chart_us=max(round(limits.window_s * 1e6), span_us // _CHARTED_WINDOWS))
+    found["windows"] = session.rows("charted")
     found["pool_high_water"] = session.rows("pool_high_water")
 
 

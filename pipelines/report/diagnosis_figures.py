@@ -99,5 +99,5 @@ def _prefix(tables: Mapping[str, Rows]) -> Figure | None:
         axis.barh([""], [share], left=[left], color=_CAUSES[cause], label=f"{cause.replace('_', ' ')} {share:.0f} %")
         left += share
     axis.set(title="Prompt tokens that could have been prefix hits", xlabel="%")
-    axis.legend(frameon=False, fontsize=6, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.45))
+    axis.legend(frameon=False, fontsize=6, ncols=len(parts), loc="upper center", bbox_to_anchor=(0.5, -0.45))
     return figure

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from features.diagnosis.rules_nodes import slow_nodes, speeds
@@ -72,7 +73,7 @@ def test_imbalance_of_nodes_workers_and_ranks() -> None:
         for k in range(2)
         for node, value in loads.items()
     ]
-    rows = {row["level"]: row for row in imbalance(windows, 10.0)}
+    rows = {row["level"]: row for row in imbalance(pl.DataFrame(windows), 10.0)}
     assert rows["node"]["cv_mean"] == pytest.approx(math.sqrt(50) / 20)  # deviations 10, -10, 0, 0
     assert rows["node"]["max_over_mean"] == pytest.approx(1.5)
     assert rows["node"]["persistent_frac"] == pytest.approx(1.0)
@@ -95,8 +96,8 @@ def test_autocorrelation_shows_a_swing() -> None:
 def test_idle_windows_and_single_nodes_have_no_imbalance() -> None:
     one = [{"role": "decode", "metric": "m", "window_us": 0, "node": "d0", "value": 5.0}]
     idle = [{"role": "decode", "metric": "m", "window_us": 0, "node": f"d{k}", "value": 0.0} for k in range(2)]
-    assert imbalance(one, 10.0) == []
-    assert imbalance(idle, 10.0) == []
+    assert imbalance(pl.DataFrame(one), 10.0) == []
+    assert imbalance(pl.DataFrame(idle), 10.0) == []
 
 
 def test_prefill_speed_compares_runs_of_one_size(tmp_path: Path) -> None:
