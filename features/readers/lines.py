@@ -78,22 +78,24 @@ def read_lines(
             yield Parsed(pl.DataFrame(schema={**schema, ROW: pl.Int64}), [BadLine(chunk.first_row, "file_cut_short")])
             return
         # After a chunk with bad lines the next one is likely to have some: it is looked at before it is parsed.
-        parsed = (_fast(chunk, form) if clean else None) or _sifted(chunk, form)
+        parsed = (_fast(chunk, form) if clean else None) or _sifted(_numbered(chunk), form)
         clean = not parsed.bad
         yield parsed
 
 
-def _sifted(chunk: Chunk, form: _Form) -> Parsed:
-    """A chunk with a bad line somewhere: lines that are no JSON are taken out, then the rest is parsed at once."""
-    lines = split_lines(chunk.content)
-    rows = range(chunk.first_row, chunk.first_row + len(lines))
-    odd = odd_lines(lines)
+def parse_each(lines: list[tuple[int, bytes]], schema: Schema) -> Parsed:
+    """Parses lines, each with its row, of which some may be none of `schema`."""
+    return _sifted(lines, _Form(schema, None, ()))
+
+
+def _sifted(lines: list[tuple[int, bytes]], form: _Form) -> Parsed:
+    """Lines with a bad one somewhere: those that are no JSON are taken out, then the rest is parsed at once."""
+    odd = odd_lines([line for _, line in lines])
     if not odd:
-        return _in_pieces(list(zip(rows, lines, strict=True)), form)
-    found = [_line_by_line([(rows[at], lines[at]) for at in odd], form)]
+        return _in_pieces(lines, form)
     apart = set(odd)
-    rest = [(row, line) for at, (row, line) in enumerate(zip(rows, lines, strict=True)) if at not in apart]
-    found.append(_in_pieces(rest, form))
+    found = [_line_by_line([lines[at] for at in odd], form)]
+    found.append(_in_pieces([line for at, line in enumerate(lines) if at not in apart], form))
     return _together(found)
 
 
@@ -191,6 +193,10 @@ def _strict(lines: list[bytes], schema: Schema) -> pl.DataFrame | None:
         return pl.read_ndjson(io.BytesIO(b"\n".join(lines)), schema=dict(schema))
     except pl.exceptions.PolarsError:
         return None
+
+
+def _numbered(chunk: Chunk) -> list[tuple[int, bytes]]:
+    return list(enumerate(split_lines(chunk.content), chunk.first_row))
 
 
 def split_lines(content: bytes) -> list[bytes]:
