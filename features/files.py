@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,8 +27,9 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    _clear_abandoned(path.parent)
     try:
-        with beside.open("wb") as out:
+        with _held(beside) as out:
             yield out
             out.flush()
             os.fsync(out.fileno())
@@ -39,3 +41,24 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _held(beside: Path) -> BinaryIO:
+    """A new file that is locked as long as its writer lives."""
+    while True:
+        out = beside.open("wb")
+        fcntl.flock(out, fcntl.LOCK_EX)
+        if beside.exists() and beside.stat().st_ino == os.fstat(out.fileno()).st_ino:
+            return out
+        out.close()  # taken for abandoned between its making and its locking
+
+
+def _clear_abandoned(folder: Path) -> None:
+    """Removes what writers left in `folder` that were killed."""
+    for left in folder.glob(".*.tmp"):
+        try:
+            with left.open("rb") as held:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                left.unlink(missing_ok=True)
+        except (BlockingIOError, FileNotFoundError, PermissionError):
+            continue  # its writer is at work or has just ended, or it is another one's
