@@ -27,6 +27,9 @@ AREAS = {
 """Name of a finding -> the part of the pool that it is about."""
 
 
+_PARTS = len(set(AREAS.values()))
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """`question`: its stable key. `verdict`: yes, no or unknown; for `where` and `bottleneck` a stage or area.
@@ -51,11 +54,14 @@ def answers_of(tables: Tables, findings: list[Finding]) -> list[Answer]:
         ("cache", _cache),
     )  # fmt: skip
     judged = [_judged(make(tables), area in areas) for area, make in parts]
+    routing = _routing(tables, findings)
+    known = [("routing", routing), *zip((area for area, _ in parts), judged, strict=True)]
+    unknown = [area for area, answer in known if answer.verdict == "unknown"]
     return [
         *(make(tables) for make in (_where, _slo, _balancing)),
         *judged,
-        _routing(tables, findings),
-        _bottleneck(tables, findings),
+        routing,
+        _bottleneck(tables, findings, unknown),
     ]
 
 
@@ -237,10 +243,14 @@ def _links(tables: Tables) -> Answer:
 
 def _cache(tables: Tables) -> Answer:
     whole: dict[str, Any] | None = next((row for row in tables["prefix"] if row["node"] is None), None)
-    if whole is None or not whole["ceiling_tokens"]:
+    if whole is None or not whole["hashed_ceiling_tokens"]:
+        text = "What prefix caches could give is unknown: the log has no block hashes, or no prefix came twice."
+        return Answer("cache", "unknown", None, text)
+    if not whole["ceiling_tokens"]:
+        could = percent(whole["hashed_ceiling_tokens"] / whole["hashed_prompt_tokens"])
         text = (
-            "What the prefix caches could give is unknown: the log has no block hashes or hits, or no prefix "
-            "came twice."
+            f"An endless prefix cache of the day would have given {could} of the prompt tokens "
+            f"({whole['hashed_requests']} requests); what was hit is unknown."
         )
         return Answer("cache", "unknown", None, text)
     ceiling = whole["ceiling_tokens"]
@@ -258,9 +268,13 @@ def _cache(tables: Tables) -> Answer:
     return Answer("cache", "no", hit, text)
 
 
-def _bottleneck(tables: Tables, findings: list[Finding]) -> Answer:
+def _bottleneck(tables: Tables, findings: list[Finding], unknown: list[str]) -> Answer:
+    """`unknown`: parts of the pool about which the logs say nothing."""
+    if not findings and len(unknown) == _PARTS:
+        return Answer("bottleneck", "unknown", None, "The logs do not say enough to judge this pool.")
     if not findings:
-        return Answer("bottleneck", "none", None, "Nothing in this pool stands out: no rule found a fault.")
+        silent = f" Unknown: {', '.join(unknown)}." if unknown else ""
+        return Answer("bottleneck", "none", None, f"Nothing in this pool stands out: no rule found a fault.{silent}")
     lost = lost_shares(tables)
     areas = {AREAS[finding.name] for finding in findings}
     area = max(areas, key=lambda name: (lost[name], name))

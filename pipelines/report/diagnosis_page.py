@@ -97,7 +97,8 @@ def stage_rows(tables: Mapping[str, Any], dimensions: tuple[str, ...] = ()) -> t
 
 def terminal_tables(diagnosis: Diagnosis) -> list[Table]:
     """What a terminal shows: the split, P nodes, D nodes, links."""
-    made = [_rich("TTFT by stage, ms", *stage_rows(diagnosis.tables, ("all", "slo_class", "prompt_bucket")))]
+    head, stages = stage_rows(diagnosis.tables, ("all", "slo_class", "prompt_bucket"))
+    made = [_rich("TTFT by stage, ms", head, stages)] if stages else []
     picked = {
         "prefill_nodes": ("node", "requests", "busy_frac", "queue_mean_ms", "awaiting_frac", "awaiting_kv_frac"),
         "decode_nodes": ("node", "requests", "committed_mean_frac", "above_frac", "reservation_mean_ms", "preemptions"),

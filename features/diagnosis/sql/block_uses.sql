@@ -10,7 +10,7 @@ mine AS (
     SELECT b.*, d.end_us AS own_us, d.computed_tokens AS own_computed
     FROM blocks AS b
     ASOF LEFT JOIN done AS d ON d.key = b.key AND d.node = b.node AND b.start_us >= d.end_us
-    WHERE b.before_us IS NOT NULL AND b.node IS NOT NULL
+    WHERE b.before_us IS NOT NULL AND b.node IS NOT NULL AND b.hit IS NOT NULL
 )
 SELECT
     m.* EXCLUDE (own_computed),

@@ -15,13 +15,14 @@ WITH long AS (
         generate_subscripts(block_hashes, 1) AS place,
         block_hash_scope
     FROM r
-    WHERE block_hashes IS NOT NULL AND cached_tokens IS NOT NULL AND prefill_started_at_us IS NOT NULL
+    WHERE block_hashes IS NOT NULL
 ),
 keyed AS (
     SELECT
         hash(block, block_tokens, coalesce(block_hash_scope, '')) AS key,
         request_id, node, arrived_at_us, start_us, end_us, block_tokens, place,
-        place * block_tokens <= cached_tokens AS hit
+        -- Unknown hits are null; of a prompt that never began nothing could be hit.
+        CASE WHEN start_us IS NOT NULL THEN place * block_tokens <= cached_tokens END AS hit
     FROM long
     WHERE place * block_tokens < prompt_tokens
 )

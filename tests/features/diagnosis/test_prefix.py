@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from features.diagnosis.answers import answers_of
 from features.diagnosis.facts import Limits
 from features.diagnosis.rules_cache import cache_findings
 from features.diagnosis.tables import ttl_of
@@ -37,6 +38,20 @@ def test_ceiling_hits_and_what_was_never_seen(tmp_path: Path) -> None:
     whole = only(tables(tmp_path, requests=rows)["prefix"], node=None)
     assert (whole["prompt_tokens"], whole["cached_tokens"]) == (350 + 350 + 150, 200)
     assert (whole["ceiling_tokens"], whole["hit_tokens"], whole["beyond_tokens"]) == (200, 200, 0)
+
+
+def test_a_trace_without_hits_has_a_ceiling_all_the_same(tmp_path: Path) -> None:
+    rows = [prompt(0, "p0", [1, 2, 3]), prompt(1000, "p0", [1, 2, 4])]
+    for row in rows:
+        del row["prefill_cached_tokens"]
+    found = tables(tmp_path, requests=rows)
+    whole = only(found["prefix"], node=None)
+    assert (whole["hashed_prompt_tokens"], whole["hashed_ceiling_tokens"]) == (700, 200)
+    assert (whole["requests"], whole["ceiling_tokens"], whole["hit_tokens"]) == (0, 0, 0)
+    assert found["prefix_loss"] == []
+    cache = next(answer for answer in answers_of(found, []) if answer.question == "cache")
+    assert cache.verdict == "unknown"
+    assert "29 % of the prompt tokens" in cache.text
 
 
 def test_the_last_token_is_never_a_hit(tmp_path: Path) -> None:
