@@ -51,7 +51,8 @@ class SampleParser:
         comment = written[LINE].str.starts_with("#")
         skipped = Counter({COMMENT: int(comment.sum())})
         rows, bad = _cut(_where(written, ~comment))
-        judged = rows.join(self._series(rows["head"]), on="head", how="left", maintain_order="left")
+        series = self._series(rows["head"])
+        judged = rows.join(series, on="head", how="left", maintain_order="left")
         used = _where(judged, judged["kind"] == "")
         if used.height < judged.height:
             rest = judged.filter(pl.col("kind") != "")
@@ -60,7 +61,7 @@ class SampleParser:
         known = _where(used, ~(used["value"].is_nan() | (used["gauge"] & (used["value"] == -1))))
         skipped[UNKNOWN] += used.height - known.height
         named = known.with_columns((pl.coalesce("named", WORKER) + pl.col("suffix")).alias("node"))
-        clear = _unambiguous(named)
+        clear = _unambiguous(named, series)
         skipped[AMBIGUOUS] += named.height - clear.height
         return Batch(clear.select(*SAMPLE_COLUMNS), sorted(bad, key=lambda line: line.row), dict(skipped))
 
@@ -150,10 +151,10 @@ def _sample(line: str) -> tuple[str, float, int | None] | None:
     return head.strip(), float(numbers[0]), round(time * 1_000_000) if time < _SECONDS_END else round(time)
 
 
-def _unambiguous(rows: pl.DataFrame) -> pl.DataFrame:
+def _unambiguous(rows: pl.DataFrame, series: pl.DataFrame) -> pl.DataFrame:
     """Without samples of one name and key that differ in dropped labels: no rule says which of them is meant."""
-    series = rows.select("head", *_KEY[1:]).unique()
-    if series.select(_KEY[1:]).n_unique() == series.height:
+    used = series.filter(pl.col("kind") == "")
+    if used.select("named", "suffix", "metric", "labels").n_unique() == used.height:
         return rows
     name = pl.col("head").str.extract(r"^([^{\s]*)", 1)
     others = pl.struct("head").n_unique().over(*_KEY, name)
