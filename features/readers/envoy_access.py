@@ -25,10 +25,9 @@ from features.readers.picked_lines import Pick, read_picked, time_us
 
 CHOICE = "x-gateway-destination-endpoint"
 SCORES, SERVED, PREFILLER = f"{CHOICE}-scores", f"{CHOICE}-served", "x-prefiller-host-port"
-_METADATA = ("envoy.lb", "envoy_lb", "dynamic_metadata", "metadata")
-_SCORE_OF = r'"[^"]+"\s*:\s*-?[0-9][-+0-9.eE]*'
-_IDS = ("x-request-id", "x_request_id", "request_id", "requestId")
-_TIMES = ("start_time", "startTime", "@timestamp", "timestamp", "time", "ts")
+_METADATA = ("envoy.lb", "dynamic_metadata")
+_IDS = ("x-request-id", "x_request_id", "request_id")
+_TIMES = ("start_time", "@timestamp", "timestamp", "time")
 
 
 def _names(field: str) -> tuple[str, str]:
@@ -53,45 +52,61 @@ def _sniff(head: Head) -> str:
 def _read(path: Path, context: ReadContext) -> Iterator[Batch]:
     del context
     for picked in read_picked(path, _PICK):
-        lines = picked.frame.select(
-            pl.coalesce(_IDS).alias("request_id"),
-            pl.coalesce(time_us(name) for name in _TIMES).alias("decided_at_us"),
-            _field(SCORES, r"(\{[^{}]*\})").str.extract_all(_SCORE_OF).alias("pair"),
-            pl.coalesce(_field(CHOICE), _field(SERVED)).str.replace(r",.*$", "").alias("choice"),
-            _field(PREFILLER).alias("prefiller"),
-            ROW,
-        )
-        scored = lines.filter(pl.col("pair").list.len() > 0)
+        lines = _fields(picked.frame)
+        scored = lines.filter(pl.col("scores").str.starts_with("{") & pl.col("scores").str.contains('":', literal=True))
         named = scored.filter(pl.col("request_id").is_not_null() & (pl.col("request_id") != "-"))
         skipped = {"no_scores": lines.height - scored.height, "no_request_id": scored.height - named.height}
         yield Batch(_rows(named), picked.bad, skipped)
 
 
-def _field(name: str, value: str = r'"([^"]*)"') -> pl.Expr:
-    """A field from wherever it stands; nothing where Envoy has nothing."""
-    pattern = rf'"{name.replace("-", "[-_]")}": ?{value}'
-    texts = [*(pl.col(column) for column in _names(name)), *(pl.col(held).str.extract(pattern) for held in _METADATA)]
-    known = [pl.when(~text.is_in(["-", ""])).then(text) for text in texts]
-    return pl.coalesce(known)
+def _fields(frame: pl.DataFrame) -> pl.DataFrame:
+    """What the lines say under whatever names."""
+    # Most names that a field may have are not in a log: only columns that hold something are looked at.
+    held = [column.name for column in frame if column.null_count() < frame.height]
+    times = [time_us(frame[name]) for name in _TIMES if name in held]
+
+    def field(name: str, value: str = r'"([^"]*)"') -> pl.Expr:
+        pattern = rf'"{name.replace("-", "[-_]")}": ?{value}'
+        texts: list[pl.Expr] = [pl.col(column) for column in _names(name) if column in held]
+        texts += [pl.col(column).str.extract(pattern) for column in _METADATA if column in held]
+        known: list[pl.Expr] = [pl.when(~text.is_in(["-", ""])).then(text) for text in texts]
+        return pl.coalesce([*known, pl.lit(None, pl.String)])
+
+    return frame.with_columns(times).select(
+        pl.coalesce([*(pl.col(name) for name in _IDS if name in held), pl.lit(None, pl.String)]).alias("request_id"),
+        pl.coalesce([*(pl.col(column.name) for column in times), pl.lit(None, pl.Int64)]).alias("decided_at_us"),
+        field(SCORES, r"(\{[^{}]*\})").alias("scores"),
+        pl.coalesce(field(CHOICE), field(SERVED)).str.replace(r",.*$", "").alias("choice"),
+        field(PREFILLER).alias("prefiller"),
+        ROW,
+    )
 
 
 def _rows(lines: pl.DataFrame) -> pl.DataFrame:
-    pair = pl.col("pair")
     disaggregated = pl.col("prefiller").is_not_null()
+    # A map of addresses to numbers: no commas and quotes but those between them.
+    pairs = pl.col("scores").str.strip_chars("{} ").str.split(",")
+    pair = pl.col("pair").str.split_exact('":', 1).struct
     totals = (
-        lines.explode("pair")
-        .with_columns(pair.str.extract(r'"([^"]+)"').alias("address"))
+        lines.with_columns(pairs.alias("pair"))
+        .explode("pair")
+        .with_columns(
+            pair.field("field_0").str.strip_chars(' "').alias("address"),
+            pair.field("field_1").str.strip_chars(" ").cast(pl.Float64, strict=False).alias("score"),
+        )
         .select(
             "request_id",
             "decided_at_us",
             pl.when(disaggregated).then(pl.lit("decode")).otherwise(pl.lit("colocated")).alias("profile"),
             (pl.col("address") + "/dp0").alias("endpoint"),
             pl.lit(TOTAL).alias("plugin"),
-            pair.str.extract(r":\s*([-+0-9.eE]+)$").cast(pl.Float64, strict=False).alias("score"),
+            "score",
             (pl.col("address") == pl.col("choice")).alias("chosen"),
             ROW,
         )
     )
+    if lines["prefiller"].null_count() == lines.height:
+        return totals
     picks = lines.filter(disaggregated).select(
         "request_id",
         "decided_at_us",

@@ -43,7 +43,8 @@ _PICK = Pick(
         "result": pl.Struct({"TargetEndpoints": pl.List(_SCORED)}),
     },
     loose=frozenset({"endpoint"}),
-    wanted=re.compile(rb'"msg": ?"(?:%s)"' % b"|".join(text.encode() for text in (SCORE, TOTALS, PICKED, PROFILE))),
+    wanted=tuple(f'"msg":{blank}"{text}"'.encode() for text in (SCORE, TOTALS, PICKED, PROFILE) for blank in ("", " ")),
+    common=frozenset({"ts", "msg", *_IDS, "plugin", "endpoint", "score"}),
     whole=re.compile(rb'^\s*\{.*"msg": ?".*\}\s*$'),
 )
 _OPEN_REQUESTS = 10_000
@@ -63,12 +64,16 @@ def _read(path: Path, context: ReadContext) -> Iterator[Batch]:
     del context
     running = pl.DataFrame(schema={"request_id": pl.String, "profile": pl.String})
     for picked in read_picked(path, _PICK):
-        lines = picked.frame.with_columns(pl.coalesce(_IDS).alias("request_id"), decided_at_us=time_us("ts"))
+        lines = picked.frame.with_columns(
+            pl.coalesce(_IDS).alias("request_id"), time_us(picked.frame["ts"]).alias("decided_at_us")
+        )
         lines, running = _with_profiles(lines, running)
-        told = lines.filter(pl.col("msg") != PROFILE)
+        told = _those(lines, lines["msg"].is_in([SCORE, TOTALS, PICKED]))
         nameless = told["request_id"].null_count()
-        told = told.filter(pl.col("request_id").is_not_null())
-        frame = pl.concat([_scores(told), _totals(told), _picks(told)]).sort(ROW, maintain_order=True)
+        told = _those(told, told["request_id"].is_not_null())
+        frame = _scores(told)
+        if (told["msg"] != SCORE).any():
+            frame = pl.concat([frame, _totals(told), _picks(told)]).sort(ROW, maintain_order=True)
         skipped = {
             "other_message": picked.others + lines.height - told.height - nameless,
             "no_request_id": nameless,
@@ -77,8 +82,15 @@ def _read(path: Path, context: ReadContext) -> Iterator[Batch]:
         yield Batch(frame, picked.bad, skipped)
 
 
+def _those(lines: pl.DataFrame, hold: pl.Series) -> pl.DataFrame:
+    """Lines for which `hold` is true; all of them need no copy."""
+    return lines if hold.all() else lines.filter(hold)
+
+
 def _with_profiles(lines: pl.DataFrame, running: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Each line with the profile that its request last began, and those that the next lines may go on with."""
+    if running.is_empty() and not (lines["msg"] == PROFILE).any():
+        return lines.with_columns(pl.lit("unknown").alias("profile")), running
     before = running.with_columns(msg=pl.lit(""))
     both = pl.concat([before, lines], how="diagonal").with_columns(
         pl.when(pl.col("msg").is_in(["", PROFILE])).then("profile").forward_fill().over("request_id").alias("profile")
@@ -104,8 +116,12 @@ def _scores(told: pl.DataFrame) -> pl.DataFrame:
     """One row a plugin and endpoint. An endpoint is an object {name, namespace} or `namespace/name`."""
     text = pl.col("endpoint")
     name = pl.when(text.str.starts_with("{")).then(text.str.extract(r'"[nN]ame": ?"([^"]+)"')).otherwise(text)
-    return told.filter(pl.col("msg") == SCORE).select(
-        *_COLUMNS[:3], node_of(name).alias("endpoint"), "plugin", "score", pl.lit(None, pl.Boolean).alias("chosen"), ROW
+    rows = _those(told, told["msg"] == SCORE)
+    # Few endpoints have many scores each: their names are worked out once.
+    names = rows.select(text.unique()).with_columns(node_of(name).alias("node"))
+    node = text.replace_strict(names["endpoint"], names["node"], return_dtype=pl.String)
+    return rows.select(
+        *_COLUMNS[:3], node.alias("endpoint"), "plugin", "score", pl.lit(None, pl.Boolean).alias("chosen"), ROW
     )
 
 

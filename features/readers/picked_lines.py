@@ -10,7 +10,8 @@ import io
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, takewhile
 from pathlib import Path
 
 import polars as pl
@@ -34,11 +35,16 @@ class Picked:
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """`wanted`: lines that matter. `whole`: a line that is whole, as far as its bytes tell; "" stands for any."""
+    """`wanted`: texts of which a line that matters has one; without any, every line does. Lines that all have the first
+    have no other fields than `common`: a log that was searched for it is read faster so.
+
+    `whole`: what a line without them looks like if it is not damaged, as far as its bytes tell.
+    """
 
     schema: Schema
     loose: frozenset[str]
-    wanted: re.Pattern[bytes] | None = None
+    wanted: tuple[bytes, ...] = ()
+    common: frozenset[str] = frozenset()
     whole: re.Pattern[bytes] | None = None
 
 
@@ -56,12 +62,37 @@ def read_picked(path: Path, pick: Pick) -> Iterator[Picked]:
 
 
 def _picked(chunk: Chunk, pick: Pick) -> Picked:
+    return _all_of(chunk, pick) or _some_of(chunk, pick)
+
+
+def _all_of(chunk: Chunk, pick: Pick) -> Picked | None:
+    """The rows of a chunk of which every line matters and none is damaged."""
+    lines = chunk.content.count(b"\n") + (not chunk.content.endswith(b"\n"))
+    held = [*takewhile(lambda found: found < lines, accumulate(map(chunk.content.count, pick.wanted)))]
+    if pick.wanted and len(held) == len(pick.wanted):
+        return None
+    absent = set(pick.schema) - pick.common if pick.common and not held else set()
+    frame = _strict(chunk.content, lines, replace(pick, schema=_without(pick.schema, absent)))
+    if frame is None:
+        return None
+    rows = pl.int_range(chunk.first_row, chunk.first_row + lines, dtype=pl.Int64)
+    return Picked(
+        frame.with_columns(pl.lit(None, pick.schema[name]).alias(name) for name in absent).with_columns(rows.alias(ROW))
+    )
+
+
+def _without(schema: Schema, names: set[str]) -> Schema:
+    return {name: dtype for name, dtype in schema.items() if name not in names}
+
+
+def _some_of(chunk: Chunk, pick: Pick) -> Picked:
     lines: list[bytes] = []
     rows: list[int] = []
     bad: list[BadLine] = []
     others = 0
+    wanted = re.compile(b"|".join(map(re.escape, pick.wanted)))  # without any, it is found everywhere
     for row, line in enumerate(split_lines(chunk.content), chunk.first_row):
-        if pick.wanted is None or pick.wanted.search(line):
+        if wanted.search(line):
             if line.strip():
                 lines.append(line)
                 rows.append(row)
@@ -78,7 +109,7 @@ def _picked(chunk: Chunk, pick: Pick) -> Picked:
 
 def _parsed(lines: Sequence[bytes], rows: Sequence[int], pick: Pick) -> tuple[pl.DataFrame, list[BadLine]]:
     """Rows of lines, and the lines that are none; all at once if none of them is."""
-    frame = _strict(lines, pick)
+    frame = _strict(b"\n".join(lines), len(lines), pick)
     if frame is not None:
         return frame.with_columns(pl.Series(ROW, rows, dtype=pl.Int64)), []
     if len(lines) > _PIECE_LINES:
@@ -90,25 +121,34 @@ def _parsed(lines: Sequence[bytes], rows: Sequence[int], pick: Pick) -> tuple[pl
     bad: list[BadLine] = []
     for row, line in zip(rows, lines, strict=True):
         fields, rule = _judged(line, pick)
-        if rule or _strict([fields], pick) is None:  # polars refuses what json takes, a lone surrogate for one
+        if rule or _strict(fields, 1, pick) is None:  # polars refuses what json takes, a lone surrogate for one
             bad.append(BadLine(row, rule or "json"))
         else:
             good.append(fields)
             kept.append(row)
-    frame = _strict(good, pick)
+    frame = _strict(b"\n".join(good), len(good), pick)
     assert frame is not None
     return frame.with_columns(pl.Series(ROW, kept, dtype=pl.Int64)), bad
 
 
-def _strict(lines: Sequence[bytes], pick: Pick) -> pl.DataFrame | None:
+def _strict(content: bytes, lines: int, pick: Pick) -> pl.DataFrame | None:
     if not lines:
         return pl.DataFrame(schema=dict(pick.schema))
     try:
-        frame = pl.read_ndjson(io.BytesIO(b"\n".join(lines)), schema=dict(pick.schema))
+        frame = pl.read_ndjson(io.BytesIO(content), schema=dict(pick.schema))
     except pl.exceptions.PolarsError:
         return None
-    clean = frame.height == len(lines) and not nested_text(frame.drop(pick.loose))
-    return frame if clean else None
+    return frame if frame.height == lines and not _nested(frame.drop(pick.loose, strict=False)) else None
+
+
+def _nested(frame: pl.DataFrame) -> bool:
+    """Whether a text may be a written-out object or array."""
+    held = [name for name in frame.columns if frame[name].null_count() < frame.height]
+    plain = [pl.col(name).str for name in held if frame.schema[name] == pl.String]
+    marks = [(text.starts_with("{") | text.starts_with("[")).any() for text in plain]
+    if marks and frame.select(pl.any_horizontal(marks)).item():
+        return True
+    return nested_text(frame.select(name for name in held if frame.schema[name].is_nested()))
 
 
 def _judged(line: bytes, pick: Pick) -> tuple[bytes, str]:
@@ -124,9 +164,13 @@ def _judged(line: bytes, pick: Pick) -> tuple[bytes, str]:
     return json.dumps(fields).encode(), f"{wrong}|type" if wrong else ""
 
 
-def time_us(column: str) -> pl.Expr:
-    """A text of a time as unix microseconds: RFC 3339 with any fraction, or unix seconds. Null for any other text."""
-    text = pl.col(column)
-    told = text.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f%#z", time_unit="us", time_zone="UTC", strict=False)
-    seconds = text.cast(pl.Float64, strict=False)
-    return pl.coalesce(told.dt.epoch("us"), (seconds * 1_000_000).round().cast(pl.Int64, strict=False))
+def time_us(texts: pl.Series) -> pl.Series:
+    """Times as unix microseconds: RFC 3339 with any fraction, or unix seconds. Null for any other text."""
+    if texts.null_count() == len(texts):
+        return texts.cast(pl.Int64)
+    told = texts.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f%#z", time_unit="us", time_zone="UTC", strict=False)
+    times = told.dt.epoch("us")
+    if times.null_count() == texts.null_count():
+        return times
+    seconds = (texts.cast(pl.Float64, strict=False) * 1_000_000).round().cast(pl.Int64, strict=False)
+    return times.fill_null(seconds)

@@ -109,4 +109,4 @@ def test_a_text_access_log_is_not_one_of_ours() -> None:
     line = '[2026-01-05T00:00:00.125Z] "POST /v1 HTTP/1.1" 200 - "x-gateway-destination-endpoint: 10.0.0.1:8000"\n'
     assert not READER.sniff(Head(line * 9, []))
     assert READER.sniff(Head(log(access("r")).decode(), [access("r")]))
-    assert not READER.sniff(Head("{}", [{"method": "GET", "metadata": {}}]))
+    assert not READER.sniff(Head("{}", [{"method": "GET", "dynamic_metadata": {}}]))
