@@ -71,19 +71,19 @@ def read_blocks(path: Path, size: int) -> Iterator[bytes | None]:
                 while plain := raw.read(size):
                     yield plain
                 return
-            held, marked = b"", True
+            held, marked = bytearray(), True  # it grows in place: a chunk is made of thousands of blocks
             for block in unpack(raw, size):
                 if block is None:
-                    yield from [held, None] if held else [None]
+                    yield from [bytes(held), None] if held else [None]
                     return
                 held += block
                 if marked and len(held) >= len(_BOM):
                     held, marked = held.removeprefix(_BOM), False
                 if len(held) >= size:
-                    yield held
-                    held = b""
+                    yield bytes(held)
+                    held.clear()
             if held:
-                yield held
+                yield bytes(held)
     except OSError as error:
         raise SourceError("a log must be readable", value=error.strerror, place=str(path)) from error
 
