@@ -8,8 +8,9 @@ from typing import Any
 
 from features.diagnosis.finding import Finding, Tables, percent, stage
 from features.diagnosis.intervals import wilson
+from features.diagnosis.losses import decisions, lost_shares
 from features.diagnosis.rules_links import described
-from features.diagnosis.rules_routing import AVOIDABLE_LOW, AVOIDABLE_SHARE, avoidable
+from features.diagnosis.rules_routing import AVOIDABLE_LOW, AVOIDABLE_SHARE, FEWEST_DECISIONS, avoidable
 
 STAGES = {
     "router": "router", "queue": "P queue", "compute": "P compute", "reservation": "waiting for room on D",
@@ -65,22 +66,6 @@ def answers_of(tables: Tables, findings: list[Finding]) -> list[Answer]:
     ]
 
 
-def lost_shares(tables: Tables) -> dict[str, float]:
-    """Area -> part of TTFT that is lost there, as far as the logs say; the parts may overlap."""
-    routed = avoidable(tables)
-    missed, evicted = _recomputed(tables, "routing"), _recomputed(tables, "eviction")
-    whole = sum(row["sampled_ttft_ms"] for row in tables["sums"]) or 1.0
-    saved = {key: sum(row[f"{key}_saved_ms"] for row in tables["sums"]) / whole for key in ("queue", "reservation")}
-    return {
-        "routing": (routed.value if routed else 0.0) + missed,
-        "P compute": max(0.0, _share(tables, "queue") - saved["queue"]),
-        "D memory": max(0.0, _share(tables, "reservation") - saved["reservation"]),
-        "D compute": _share(tables, "admission") + _share(tables, "first_step"),
-        "links": _share(tables, "transfer"),
-        "cache": evicted,
-    }
-
-
 def _judged(answer: Answer, found: bool) -> Answer:
     """Whether a part of the pool is at fault is what the findings say."""
     return answer if answer.verdict == "unknown" and not found else replace(answer, verdict="yes" if found else "no")
@@ -125,11 +110,11 @@ def _slo(tables: Tables) -> Answer:
 
 
 def _balancing(tables: Tables) -> Answer:
-    share = avoidable(tables)
-    if share is None:
+    share, looked = avoidable(tables), decisions(tables)
+    if share is None or looked < FEWEST_DECISIONS:
         text = (
-            "Whether balancing is worth it is unknown: the log does not say which nodes were chosen, or when "
-            "they were done."
+            "Whether balancing is worth it is unknown: the log must say which nodes were chosen and when they were "
+            f"done, for at least {FEWEST_DECISIONS} requests; it does for {looked}."
         )
         return Answer("balancing", "unknown", None, text)
     missed = sum(row["sampled_missed"] for row in tables["sums"])
@@ -156,7 +141,7 @@ def _uneven(tables: Tables) -> str:
 
 
 def _routing(tables: Tables, findings: list[Finding]) -> Answer:
-    if avoidable(tables) is None:
+    if avoidable(tables) is None or decisions(tables) < FEWEST_DECISIONS:
         return Answer(
             "routing", "unknown", None, "Whether routing is the bottleneck is unknown: the log does not say enough."
         )
@@ -282,18 +267,3 @@ def _bottleneck(tables: Tables, findings: list[Finding], unknown: list[str]) -> 
     rest = sorted(areas - {area})
     more = f" Faults were also found in: {', '.join(rest)}." if rest else ""
     return Answer("bottleneck", area, lost[area], f"What holds this pool back most is {area}. {first.text}{more}")
-
-
-def _share(tables: Tables, name: str) -> float:
-    row = stage(tables, name)
-    return float(row["share_frac"]) if row else 0.0
-
-
-def _recomputed(tables: Tables, cause: str) -> float:
-    """Part of TTFT in which P computes tokens again that were lost to `cause`."""
-    whole = next((row for row in tables["prefix"] if row["node"] is None), None)
-    if whole is None:
-        return 0.0
-    new = whole["prompt_tokens"] - whole["cached_tokens"]
-    tokens = sum(row["tokens"] for row in tables["prefix_loss"] if row["cause"] == cause)
-    return _share(tables, "compute") * min(1.0, tokens / new) if new > 0 else 0.0

@@ -25,6 +25,14 @@ def test_every_name_belongs_to_a_part_of_the_pool() -> None:
     assert set(AREAS) == set(NAMES)
 
 
+def test_the_guide_has_every_name_and_table(tmp_path: Path) -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "diagnosis.md").read_text("utf-8")
+    assert [name for name in NAMES if f"`{name}`" not in guide] == []
+    hidden = {"windows", "sums"}
+    found = tables(tmp_path, requests=[request(0, first=10)])
+    assert [name for name in found if f"`{name}`" not in guide and name not in hidden] == []
+
+
 def test_what_is_unknown_is_said_to_be(tmp_path: Path) -> None:
     found = tables(tmp_path, requests=[request(k) for k in range(300)])
     assert findings_of(found) == []

@@ -115,7 +115,7 @@ def test_the_assets_come_to_what_one_call_comes_to(place: Place, night: NightRes
 
 
 def test_progress_names_the_stages_in_order(night: NightResult, told: list[str]) -> None:
-    wanted = ["ingest", "inputs", "fit", "workloads", "fidelity", "search", "evidence", "publish"]
+    wanted = ["ingest", "diagnosis", "inputs", "fit", "workloads", "fidelity", "search", "evidence", "publish"]
     assert list(dict.fromkeys(told)) == wanted
     assert night.timings_s["candidates"] > 0
 
