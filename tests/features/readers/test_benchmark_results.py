@@ -1,4 +1,4 @@
-"""Readers of benchmark results: multi-round-qa, and LLMServingSim's runs and workloads."""
+"""Readers of benchmark results: multi-round-qa, and LLMServingSim's runs, their load, and workloads."""
 
 from __future__ import annotations
 
@@ -8,8 +8,15 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from features.readers import llmservingsim_bench, llmservingsim_workload, multi_round_qa
+from features.readers import (
+    llmservingsim_bench,
+    llmservingsim_timeseries,
+    llmservingsim_workload,
+    multi_round_qa,
+)
 from tests.contracts.samples.llmservingsim_bench import run
+from tests.contracts.samples.llmservingsim_timeseries import HEADER as LOAD_HEADER
+from tests.contracts.samples.llmservingsim_timeseries import second
 from tests.contracts.samples.llmservingsim_workload import sent
 from tests.contracts.samples.multi_round_qa import HEADER, row
 from tests.features.logs import START_US, lines
@@ -86,6 +93,20 @@ def test_a_workload_of_llmservingsim(tmp_path: Path) -> None:
     }
 
 
+def test_the_load_of_a_run(tmp_path: Path) -> None:
+    path = tmp_path / "timeseries.csv"
+    path.write_bytes(LOAD_HEADER + second(0) + second(1))
+    assert rows(llmservingsim_timeseries.READER, path).to_dicts()[1] == {
+        "observed_at_us": START_US + 2 * SECOND_US,
+        "node": "timeseries",
+        "role": "colocated",
+        "block_tokens": 16,
+        "waiting_requests": 1,
+        "running_requests": 5,
+        "source_row": 3,
+    }
+
+
 def test_the_real_results_of_multi_round_qa(tmp_path: Path) -> None:
     with zipfile.ZipFile(real_data("aibrix-router-bench", "benchmark_output_v0.3.0_20250519.zip")) as packed:
         packed.extractall(tmp_path)
@@ -111,6 +132,13 @@ def test_the_real_runs_of_llmservingsim() -> None:
         ("finished_at_us", "first_token_at_us"),
     ):
         assert frame.filter(pl.col(later) < pl.col(earlier)).is_empty()
+
+
+def test_the_real_loads_of_llmservingsim() -> None:
+    paths = sorted(real_data("llmservingsim", "bench").glob("*/*/vllm/timeseries.csv"))
+    frames = [rows(llmservingsim_timeseries.READER, path, name=f"{i}.csv") for i, path in enumerate(paths)]
+    assert [frame.height for frame in frames] == [184, 67, 65]
+    assert pl.concat(frames).select(pl.struct("observed_at_us", "node").n_unique()).item() == 316
 
 
 @pytest.mark.parametrize(
