@@ -97,7 +97,7 @@ def compare(
         raise LakeError("requests must be compared by a known column", value=by, hint=f"one of {', '.join(COLUMNS)}")
     used = limits or Limits()
     with session(lake, days, pool, facts, used, spill) as opened:
-        opened.build("r", file="base")
+        opened.view("r", file="base")
         rows = _sums(opened, by, _BLOCK_S)
         if len({row["block"] for row in rows}) < 2 * FEWEST_BLOCKS:
             rows = _sums(opened, by, _SHORT_BLOCK_S)

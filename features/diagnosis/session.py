@@ -40,6 +40,10 @@ class Session:
         """Run a file and keep its rows as the table `name`."""
         self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {_text(file or name)}")
 
+    def view(self, name: str, *, file: str) -> None:
+        """Give a file's rows a name without keeping them: columns that nobody asks for are not read."""
+        self._connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {_text(file)}")
+
     def drop(self, *names: str) -> None:
         """Give back what `build` kept."""
         for name in names:
@@ -51,10 +55,10 @@ class Session:
         return self.ask(sql.format(**texts) if texts else sql)
 
     def ask(self, sql: str) -> list[dict[str, Any]]:
-        """Rows of one SELECT as plain values."""
+        """Rows of one SELECT as plain values; floats have 12 digits, since threads add up in any order."""
         found = self._connection.execute(sql)
         names = [column[0] for column in found.description]
-        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+        return [dict(zip(names, map(_rounded, row), strict=True)) for row in found.fetchall()]
 
     def frame(self, sql: str) -> pl.DataFrame:
         """Rows of one SELECT as a frame."""
@@ -123,6 +127,10 @@ def _facts(facts: DiagnosisFacts) -> Mapping[str, pl.DataFrame]:
             orient="row",
         ),
     }
+
+
+def _rounded(value: Any) -> Any:  # noqa: ANN401  any value of a row
+    return float(f"{value:.12g}") if isinstance(value, float) else value
 
 
 def _text(name: str) -> str:
