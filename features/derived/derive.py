@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -24,6 +26,9 @@ from features.quality import check
 from features.schemas import PROVENANCE, TABLES
 from features.staging import Staging
 from features.views import relation
+
+if TYPE_CHECKING:
+    import duckdb
 
 _SQL = Path(__file__).parent
 
@@ -80,29 +85,43 @@ def derive(
 
     `facts` of the pool sharpen the firewall, which takes the requests of a day for one log.
     """
-    done = Derived()
-    changed = set(touched)
-    for derivation in DERIVATIONS:
-        days = sorted(day for table, day in changed if table == derivation.origin)
-        reach = range(-derivation.neighbours, derivation.neighbours + 1)
-        for day in sorted({day + timedelta(days=back) for day in days for back in reach}):
-            judge = judge_of(derivation.target, facts or PoolFacts()) if derivation.target == "requests" else Judge({})
-            if _derive_day(lake, derivation, pool, day, staging, done, judge):
-                changed.add((derivation.target, day))
-    return done
+    if not any(derivation.origin == table for derivation in DERIVATIONS for table, _ in touched):
+        return Derived()
+    with closing(spilling(staging.folder)) as connection:
+        run = _Run(lake, pool, staging, facts or PoolFacts(), connection)
+        changed = set(touched)
+        for derivation in DERIVATIONS:
+            days = sorted(day for table, day in changed if table == derivation.origin)
+            reach = range(-derivation.neighbours, derivation.neighbours + 1)
+            for day in sorted({day + timedelta(days=back) for day in days for back in reach}):
+                if _derive_day(run, derivation, day):
+                    changed.add((derivation.target, day))
+    return run.done
 
 
-def _derive_day(
-    lake: Lake, derivation: Derivation, pool: str, day: date, staging: Staging, done: Derived, judge: Judge
-) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What the derivations of an ingest share."""
+
+    lake: Lake
+    pool: str
+    staging: Staging
+    facts: PoolFacts
+    connection: duckdb.DuckDBPyConnection
+    done: Derived = field(default_factory=Derived)
+
+
+def _derive_day(run: _Run, derivation: Derivation, day: date) -> bool:
     """Whether the day has or had derived rows."""
+    lake, pool, done = run.lake, run.pool, run.done
+    judge = judge_of(derivation.target, run.facts) if derivation.target == "requests" else Judge({})
     reach = range(-derivation.neighbours, derivation.neighbours + 1)
     days = [day + timedelta(days=back) for back in reach]
     paths = [path for d in days if (path := lake.path(derivation.origin, d, pool)).exists()]
-    staged = staging.file()
+    staged = run.staging.file()
     bad: list[pl.DataFrame] = []
     time = pl.from_epoch(TABLES[derivation.target].time_column, time_unit="us").dt.date()
-    for frame in _rows(derivation, paths, staging):
+    for frame in _rows(derivation, paths, run.connection):
         checked = check(derivation.target, _placed(derivation, frame, pool).filter(time == day), judge.rules)
         if checked.accepted.height:
             judge.see(checked.accepted)
@@ -112,7 +131,7 @@ def _derive_day(
     verdict = judge.judge(staged, derivation.target)
     done.corrected.update(verdict.corrected)
     done.offsets_us.update(verdict.offsets_us)
-    _quarantine(lake, derivation, pool, day, [*bad, *verdict.quarantined], done)
+    _quarantine(run, derivation, day, [*bad, *verdict.quarantined])
     key = (derivation.target, day)
     parts = staged.parts[key] if staged.rows.get(key) else []
     if not parts and day not in lake.days(derivation.target, pool):
@@ -120,7 +139,7 @@ def _derive_day(
     source = f"{derivation.name} of {derivation.origin}"
     digests = "+".join(lake.digest(derivation.origin, d, pool) for d in days if d in lake.days(derivation.origin, pool))
     merged = lake.merge_staged(
-        derivation.target, day, pool, parts, staging, sources={source: digests}, replacing=derivation.name
+        derivation.target, day, pool, parts, run.staging, sources={source: digests}, replacing=derivation.name
     )
     staged.drop()
     done.rows[derivation.target] = done.rows.get(derivation.target, 0) + merged.added
@@ -128,32 +147,29 @@ def _derive_day(
     return True
 
 
-def _quarantine(
-    lake: Lake, derivation: Derivation, pool: str, day: date, bad: Sequence[pl.DataFrame], done: Derived
-) -> None:
+def _quarantine(run: _Run, derivation: Derivation, day: date, bad: Sequence[pl.DataFrame]) -> None:
     """Keeps and counts derived rows that broke a rule."""
     if bad:
         whole = pl.concat(bad)
         for rule, rows in whole["rule"].value_counts().rows():
-            done.rules[rule] = done.rules.get(rule, 0) + rows
-        lake.write_quarantine(derivation.target, pool, f"{derivation.name[:5]}-{day.isoformat()}", [whole])
+            run.done.rules[rule] = run.done.rules.get(rule, 0) + rows
+        run.lake.write_quarantine(derivation.target, run.pool, f"{derivation.name[:5]}-{day.isoformat()}", [whole])
 
 
-def _rows(derivation: Derivation, paths: Sequence[Path], staging: Staging) -> Iterator[pl.DataFrame]:
+def _rows(
+    derivation: Derivation, paths: Sequence[Path], connection: duckdb.DuckDBPyConnection
+) -> Iterator[pl.DataFrame]:
     if not paths:
         return
     import duckdb
 
-    connection = spilling(staging.folder)
+    order = ", ".join(TABLES[derivation.target].order)  # what comes first must not depend on threads
     try:
-        connection.execute(f"CREATE VIEW {derivation.origin} AS {relation(derivation.origin, paths)}")
-        order = ", ".join(TABLES[derivation.target].order)  # what comes first must not depend on threads
+        connection.execute(f"CREATE OR REPLACE VIEW {derivation.origin} AS {relation(derivation.origin, paths)}")
         yield from batches(connection, f"FROM (\n{derivation.sql}\n) ORDER BY {order}")
     except duckdb.Error as error:
         place = f"features/derived/{derivation.file}.sql"
         raise LakeError("a derivation must run", value=str(error).splitlines()[0], place=place) from error
-    finally:
-        connection.close()
 
 
 def _placed(derivation: Derivation, frame: pl.DataFrame, pool: str) -> pl.DataFrame:

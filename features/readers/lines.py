@@ -23,6 +23,8 @@ from features.readers.plain import Chunk, whole_lines
 
 PIECES, PIECE_LINES = 32, 8
 """Lines with a value of a wrong type are looked for in pieces of pieces, the smallest of so many lines."""
+FEW_LINES = 64
+"""So few are judged one by one: another parser is not worth its start."""
 ROW = "source_row"
 Schema = Mapping[str, Any]
 Repair = Callable[[dict[str, Any]], None]
@@ -90,6 +92,8 @@ def parse_each(lines: list[tuple[int, bytes]], schema: Schema) -> Parsed:
 
 def _sifted(lines: list[tuple[int, bytes]], form: _Form) -> Parsed:
     """Lines with a bad one somewhere: those that are no JSON are taken out, then the rest is parsed at once."""
+    if len(lines) <= FEW_LINES:
+        return _line_by_line(lines, form)
     odd = odd_lines([line for _, line in lines])
     if not odd:
         return _in_pieces(lines, form)
