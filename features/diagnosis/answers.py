@@ -9,6 +9,7 @@ from typing import Any
 from features.diagnosis.finding import Finding, Tables, percent, stage
 from features.diagnosis.intervals import wilson
 from features.diagnosis.losses import decisions, lost_shares
+from features.diagnosis.rules_capacity import unevenness
 from features.diagnosis.rules_links import described
 from features.diagnosis.rules_routing import AVOIDABLE_LOW, AVOIDABLE_SHARE, FEWEST_DECISIONS, avoidable
 
@@ -131,11 +132,10 @@ def _balancing(tables: Tables) -> Answer:
 
 
 def _uneven(tables: Tables) -> str:
-    named = {"running_tokens": "the Ds' running tokens", "waiting_prompt_tokens": "the Ps' waiting tokens"}
     parts = [
-        f"{named[row['metric']]} vary by {percent(row['cv_mean'])} between nodes ({row['windows']} windows)"
-        for row in tables["imbalance"]
-        if row["level"] == "node" and row["metric"] in named
+        f"{load} varies by {percent(cv)} between nodes"
+        for role, load in (("decode", "the Ds' load"), ("prefill", "the Ps' backlog"))
+        if (cv := unevenness(tables, role)) is not None
     ]
     return "; " + ", ".join(parts) if parts else ""
 

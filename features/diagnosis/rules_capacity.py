@@ -84,9 +84,7 @@ def _decode_steps(tables: Tables) -> Finding | None:
         missed, judged = nodes.setdefault(row["value"], [0, 0])
         nodes[row["value"]] = [missed + row["tpot_judged"] - row["tpot_met"], judged + row["tpot_judged"]]
     lowest = min((missed / judged for missed, judged in nodes.values() if judged), default=0.0)
-    uneven = next(
-        (r["cv_mean"] for r in tables["imbalance"] if (r["metric"], r["level"]) == ("running_tokens", "node")), None
-    )
+    uneven = unevenness(tables, "decode")
     if lowest < 0.5 * share.value or (uneven is not None and uneven > EVEN_CV) or len(nodes) < 2:
         return None
     return _pool_finding(
@@ -96,6 +94,15 @@ def _decode_steps(tables: Tables) -> Finding | None:
         f"best): the pool's "
         "decode steps are too slow for its load, however it is spread.",
     )  # fmt: skip
+
+
+def unevenness(tables: Tables, role: str) -> float | None:
+    """Coefficient of variation of the nodes' load: as telemetry shows it, else as the requests give it."""
+    for metric in ("running_tokens", "waiting_prompt_tokens", "given_tokens"):
+        for row in tables["imbalance"]:
+            if (row["role"], row["metric"], row["level"]) == (role, metric, "node"):
+                return float(row["cv_mean"])
+    return None
 
 
 def _back_pressure(tables: Tables) -> Finding | None:

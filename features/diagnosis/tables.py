@@ -71,11 +71,13 @@ def _routing(session: Session, limits: Limits, found: dict[str, Rows]) -> None:
         decision_stride=max(1, math.ceil(found["traffic"][0]["requests"] / limits.decisions)),
     )
     session.build("load_events")
+    session.build("given_windows")
+    found["imbalance"] += imbalance(session.frame("SELECT * FROM given_windows"), limits.window_s)
     session.build("placements")
     session.build("avoidable")
     for name in ("repeats", "agreement", "misplaced", "sums"):
         found[name] = session.rows(name)
-    session.drop("flows", "load_events", "placements", "avoidable")
+    session.drop("flows", "load_events", "given_windows", "placements", "avoidable")
 
 
 def period_us(telemetry: Rows, period: Rows) -> int:

@@ -82,6 +82,19 @@ def test_imbalance_of_nodes_workers_and_ranks() -> None:
     assert rows["node"]["autocorrelation"] is None  # two windows
 
 
+def test_load_without_telemetry_is_what_nodes_were_given(tmp_path: Path) -> None:
+    common = {"output_tokens": 500, "first": 1}
+    rows = [
+        request(0, decided=0, end=45_000, decode_node="d0", **common),
+        request(15_000, decided=15_000, end=45_000, decode_node="d0", **common),
+        request(0, decided=0, end=45_000, decode_node="d1", **common),
+    ]
+    got = only(tables(tmp_path, requests=rows)["imbalance"], role="decode", metric="given_tokens")
+    # At 10 s both have 1,500 tokens; from 20 to 40 s d0 has 3,000.
+    assert got["windows"] == 4
+    assert got["cv_mean"] == pytest.approx((0 + 3 * (750 / 2250)) / 4)
+
+
 def test_autocorrelation_shows_a_swing() -> None:
     import numpy as np
 
