@@ -101,10 +101,10 @@ def ingest(
     Raises SourceError if there is no file, or nothing in any file could be read.
     """
     check_pool_name(pool)
-    logs = find_logs([paths] if isinstance(paths, Path) else paths)
     fixed = None if format == AUTO else reader_named(format)
     errors: list[SourceError] = []
     with Staging(lake.root) as staging:
+        logs = find_logs([paths] if isinstance(paths, Path) else paths, staging.new_part)
         context = _Context(
             pool, lake, NodeNames(aliases), tuple(class_rules), starts_at_us, facts or PoolFacts(), name_key
         )

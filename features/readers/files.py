@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from features.errors import SourceError
 from features.parquet import file_digest
+from features.readers.archives import is_archive, unpack
 
 _PLAIN = (".jsonl", ".ndjson", ".json", ".log", ".csv", ".prom", ".txt")
 SUFFIXES = tuple(name + packed for name in _PLAIN for packed in ("", ".gz", ".zst"))
-"""What is taken from a folder; a file that is named itself may have any suffix."""
+"""What is taken from a folder, archives too; a file that is named itself may have any suffix."""
+_ARCHIVE = ".zip"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +25,10 @@ class LogFile:
     name: str
 
 
-def find_logs(paths: Sequence[Path]) -> list[LogFile]:
+def find_logs(paths: Sequence[Path], unpack_to: Callable[[], Path] | None = None) -> list[LogFile]:
     """Files of paths, folders (with subfolders, hidden files left out) and glob patterns, sorted, each once.
 
+    A zip archive counts as a folder, if `unpack_to` is given: it makes the folder that members are unpacked to.
     Raises SourceError if a path or pattern means no file, or what it names is no regular file.
     """
     found: dict[Path, LogFile] = {}
@@ -35,7 +38,8 @@ def find_logs(paths: Sequence[Path]) -> list[LogFile]:
                 found.setdefault(log.path.resolve(), log)
         except OSError as error:  # a name too long, a folder that is closed to us
             raise SourceError("a log must be reachable", value=error.strerror, place=str(path)) from error
-    return sorted(found.values(), key=lambda log: (log.name, str(log.path)))
+    whole = [log for one in found.values() for log in ([one] if unpack_to is None else _members(one, unpack_to))]
+    return sorted(whole, key=lambda log: (log.name, str(log.path)))
 
 
 def log_digest(path: Path) -> str:
@@ -51,7 +55,8 @@ def log_digest(path: Path) -> str:
 
 def _logs(path: Path) -> list[LogFile]:
     if path.is_dir():
-        inside = [p for p in path.rglob("*") if p.is_file() and p.name.endswith(SUFFIXES) and not _hidden(p, path)]
+        taken = (*SUFFIXES, _ARCHIVE)
+        inside = [p for p in path.rglob("*") if p.is_file() and p.name.endswith(taken) and not _hidden(p, path)]
         if not inside:
             raise SourceError(
                 "a folder must hold a log",
@@ -69,6 +74,16 @@ def _logs(path: Path) -> list[LogFile]:
     if not files:
         raise SourceError("a log must exist", place=str(path))
     return [LogFile(match, match.name) for match in files]
+
+
+def _members(log: LogFile, unpack_to: Callable[[], Path]) -> list[LogFile]:
+    """The file itself, or the logs in it if it is an archive."""
+    try:
+        if not is_archive(log.path):
+            return [log]
+        return [LogFile(path, f"{log.name}/{name}") for path, name in unpack(log.path, unpack_to(), SUFFIXES)]
+    except OSError as error:
+        raise SourceError("a log must be readable", value=error.strerror, place=str(log.path)) from error
 
 
 def _hidden(path: Path, folder: Path) -> bool:
