@@ -270,7 +270,7 @@ class _Run:
             frame = self._c.nodes.translate(frame, column, time)
         if table not in REQUEST_TABLES:
             return frame
-        if "block_hashes" in frame.columns:
+        if {"block_hashes", "block_tokens", "prompt_tokens"} <= set(frame.columns):
             frame = thin(frame)
         if table == "requests":
             frame = classify(frame, self._c.class_rules)

@@ -28,6 +28,7 @@ from features.readers import (
     request_log,
     sglang_loads,
     sglang_requests,
+    tair_events,
 )
 from features.readers.base import Reader
 from features.readers.head import read_head
@@ -56,6 +57,7 @@ READERS: Mapping[str, Reader] = {
         prometheus_polls,
         prometheus_range,
         prometheus_text,
+        tair_events,
     )
 }
 """A new format is one import and one line here."""
