@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import dataframely as dy
@@ -196,12 +198,27 @@ class Table:
     @property
     def key(self) -> tuple[str, ...]:
         """Primary key columns."""
-        return tuple(self.schema.primary_key())
+        return _key(self.schema)
 
     @property
-    def dtypes(self) -> dict[str, Any]:
+    def dtypes(self) -> Mapping[str, Any]:
         """Column name -> polars dtype, in table order."""
-        return {key: column.dtype for key, column in self.schema.columns().items()}
+        return _dtypes(self.schema)
+
+
+@cache
+def _key(schema: type[dy.Schema]) -> tuple[str, ...]:
+    return tuple(schema.primary_key())
+
+
+@cache
+def _dtypes(schema: type[dy.Schema]) -> Mapping[str, Any]:
+    return MappingProxyType({key: column.dtype for key, column in schema.columns().items()})
+
+
+@cache
+def _no_rows(schema: type[dy.Schema]) -> pl.DataFrame:
+    return pl.DataFrame(schema=dict(_dtypes(schema)))
 
 
 _SCORE_ORDER = ("decided_at_us", "request_id", "profile", "endpoint", "plugin")
@@ -237,7 +254,7 @@ def with_all_columns(table: str, frame: pl.DataFrame) -> pl.DataFrame:
     """The columns of `table`, in its order and dtypes; columns that `frame` lacks are null, others are dropped."""
     dtypes = TABLES[table].dtypes
     if frame.is_empty():
-        return pl.DataFrame(schema=dtypes)  # literals alone would make one row
+        return _no_rows(TABLES[table].schema).clone()  # literals alone would make one row
     return frame.select(
         pl.col(column).cast(dtype) if column in frame.columns else pl.lit(None, dtype=dtype).alias(column)
         for column, dtype in dtypes.items()
