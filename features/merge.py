@@ -58,19 +58,17 @@ def merge_parts(
 
 
 def _in_memory(table: Table, held: Path | None, parts: list[pl.DataFrame], replacing: str | None) -> Merged:
-    old = with_all_columns(table.name, pl.DataFrame())
-    if held is not None:
-        old = with_all_columns(table.name, read_parquet(held)[0])
+    old = with_all_columns(table.name, pl.DataFrame()) if held is None else read_parquet(held)[0]
     before = old.height
     if replacing is not None:
         old = old.filter(pl.col("source").ne_missing(pl.lit(replacing)))
-    new = with_all_columns(table.name, pl.concat(parts).sort(AT)) if parts else old.clear()
-    key = list(table.key)
-    unique = pl.concat([old, new]).unique(subset=key, keep="first", maintain_order=True)
+    known = [frame for frame in (old, *parts) if frame.height] or [old]
+    rows = pl.concat(known, how="diagonal")
+    unique = rows.unique(subset=list(table.key), keep="first", maintain_order=True)
     added = unique.height - old.height
     changed = bool(added) or old.height < before or held is None
-    ordered = unique.sort(table.order, maintain_order=True)
-    return Merged(iter([ordered]) if changed else None, added, new.height - added)
+    ordered = with_all_columns(table.name, unique.sort(table.order, maintain_order=True))
+    return Merged(iter([ordered]) if changed else None, added, rows.height - old.height - added)
 
 
 def _beyond_memory(
@@ -91,7 +89,7 @@ def _beyond_memory(
 def _rows_of(table: Table, held: Path | None, paths: Sequence[Path], replacing: str | None) -> tuple[pl.LazyFrame, int]:
     """Held and staged rows with their place in AT, and how many held ones give way."""
     columns = list(table.dtypes)
-    found = [pl.scan_parquet(path, glob=False).select(*columns, AT) for path in paths]
+    found = [_whole(table, pl.scan_parquet(path, glob=False)).select(*columns, AT) for path in paths]
     dropped = 0
     if held is not None:
         old = _whole(table, pl.scan_parquet(held, glob=False)).with_row_index(AT)
@@ -105,7 +103,7 @@ def _rows_of(table: Table, held: Path | None, paths: Sequence[Path], replacing: 
 
 
 def _whole(table: Table, rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Held rows; a partition that was written before a column existed has null in it."""
+    """Rows with all columns: parts leave out what they do not know, and old partitions what did not exist yet."""
     known = rows.collect_schema().names()
     return rows.with_columns(
         pl.lit(None, dtype=dtype).alias(name) for name, dtype in table.dtypes.items() if name not in known
@@ -118,7 +116,7 @@ def _repeated(
     """Places (AT) of rows whose key stands earlier, by duckdb on the keys alone, with spill."""
     key = ", ".join(f'"{name}"' for name in table.key)
     listed = ", ".join(map(quoted, paths))
-    sources = [f"SELECT {key}, {AT} FROM read_parquet([{listed}])"] if paths else []
+    sources = [f"SELECT {key}, {AT} FROM read_parquet([{listed}], union_by_name = true)"] if paths else []
     if held is not None:
         stays = "true" if replacing is None else f"source IS DISTINCT FROM {quoted(replacing)}"
         file = f"read_parquet({quoted(held)}, file_row_number = true)"

@@ -15,7 +15,7 @@ from typing import IO
 import polars as pl
 
 from features.errors import LakeError
-from features.schemas import TABLES
+from features.schemas import PROVENANCE, TABLES
 
 HELD_BYTES = 32 << 20
 """Rows of all files together that are held in memory before they are spilled."""
@@ -115,7 +115,7 @@ class StagedFile:
         key = (table, day)
         at = self.staging.at
         self.staging.at += frame.height
-        placed = frame.with_columns(pl.int_range(at, at + frame.height, dtype=pl.Int64).alias(AT))
+        placed = _known(table, frame).with_columns(pl.int_range(at, at + frame.height, dtype=pl.Int64).alias(AT))
         self.parts.setdefault(key, []).append(placed)
         self.rows[key] = self.rows.get(key, 0) + frame.height
         size = int(frame.estimated_size())
@@ -130,7 +130,7 @@ class StagedFile:
             held = [part for part in parts if isinstance(part, pl.DataFrame)]
             if held:
                 path = self.staging.new_part()
-                write_part(path, pl.concat(held), table)
+                write_part(path, pl.concat(held, how="diagonal"), table)
                 parts[:] = [*(part for part in parts if isinstance(part, Path)), path]
         self.staging.held_bytes -= self._bytes
         self._bytes = 0
@@ -150,7 +150,7 @@ class StagedFile:
         """Staged rows of a table, part by part."""
         for (name, _), parts in self.parts.items():
             if name == table:
-                yield from (load(part) for part in parts)
+                yield from (load(part, table) for part in parts)
 
     def rewrite(self, table: str, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
         """Replaces every part of a table by what `change` makes of it; it may drop rows."""
@@ -158,18 +158,29 @@ class StagedFile:
             if key[0] != table:
                 continue
             for i, part in enumerate(parts):
-                before = load(part)
+                before = load(part, table)
                 after = change(before)
                 self.rows[key] -= before.height - after.height
                 if isinstance(part, Path):
-                    write_part(part, after, table)
+                    write_part(part, _known(table, after), table)
                 else:
-                    parts[i] = after
+                    parts[i] = _known(table, after)
 
 
-def load(part: Part) -> pl.DataFrame:
-    """The rows of a part."""
-    return pl.read_parquet(part) if isinstance(part, Path) else part
+def load(part: Part, table: str) -> pl.DataFrame:
+    """The rows of a part with all columns of its table."""
+    frame = pl.read_parquet(part) if isinstance(part, Path) else part
+    return frame.with_columns(
+        pl.lit(None, dtype=dtype).alias(name)
+        for name, dtype in TABLES[table].dtypes.items()
+        if name not in frame.columns
+    )
+
+
+def _known(table: str, frame: pl.DataFrame) -> pl.DataFrame:
+    """Without the columns of which no row knows anything: most logs fill a few of a table's columns."""
+    kept = {*TABLES[table].key, *TABLES[table].order, *PROVENANCE}
+    return frame.select(name for name in frame.columns if name in kept or frame[name].null_count() < frame.height)
 
 
 def write_part(path: Path, frame: pl.DataFrame, table: str) -> None:

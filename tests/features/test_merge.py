@@ -100,3 +100,18 @@ def test_staging_leaves_nothing_and_clears_what_was_left(tmp_path: Path) -> None
         staged.drop()
         assert not list(staging.folder.glob("*.parquet"))
     assert not (tmp_path / ".staging").exists()
+
+
+def test_parts_that_know_different_columns_become_one_partition(tmp_path: Path) -> None:
+    with Staging(tmp_path) as staging:
+        staged = staging.file()
+        staged.add("requests", DAY, rows([1, 2]).with_columns(tenant=pl.lit("t")))
+        staged.spill()
+        staged.add("requests", DAY, rows([3]).with_columns(app=pl.lit("x"), block_hashes=None, block_tokens=None))
+        staged.spill()
+        parts = staged.parts["requests", DAY]
+        assert len(parts) == 2
+        Lake(tmp_path).merge_staged("requests", DAY, "a", parts, staging, sources={})
+    held = Lake(tmp_path).read("requests", DAY, "a").sort("request_id")
+    assert held.select("tenant", "app").rows() == [("t", None), ("t", None), (None, "x")]
+    assert held["block_hashes"].list.len().to_list() == [2, 2, None]
