@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, takewhile
+from itertools import accumulate, compress, takewhile
 from pathlib import Path
 
 import polars as pl
@@ -20,7 +20,7 @@ from features.readers.conform import misfit, nested_text
 from features.readers.lines import ROW, BadLine, Schema, decode_object, split_lines
 from features.readers.plain import Chunk, whole_lines
 
-_PIECE_LINES = 128
+_PIECE_LINES = 512
 """Lines are parsed again in pieces of this size where one of them is damaged."""
 
 
@@ -93,9 +93,11 @@ def _some_of(chunk: Chunk, pick: Pick) -> Picked:
     wanted = re.compile(b"|".join(map(re.escape, pick.wanted)))  # without any, it is found everywhere
     for row, line in enumerate(split_lines(chunk.content), chunk.first_row):
         if wanted.search(line):
-            if line.strip():
+            if line.rstrip().endswith(b"}"):
                 lines.append(line)
                 rows.append(row)
+            elif line.strip():  # most damaged lines are cut: without them, the others are parsed at once
+                bad.append(BadLine(row, decode_object(line)[1]))
         elif pick.whole is not None and pick.whole.match(line):
             others += 1
         elif line.strip():
@@ -116,19 +118,17 @@ def _parsed(lines: Sequence[bytes], rows: Sequence[int], pick: Pick) -> tuple[pl
         starts = range(0, len(lines), _PIECE_LINES)
         pieces = [_parsed(lines[at : at + _PIECE_LINES], rows[at : at + _PIECE_LINES], pick) for at in starts]
         return pl.concat([piece for piece, _ in pieces]), [line for _, bad in pieces for line in bad]
-    good: list[bytes] = []
-    kept: list[int] = []
-    bad: list[BadLine] = []
-    for row, line in zip(rows, lines, strict=True):
-        fields, rule = _judged(line, pick)
-        if rule or _strict(fields, 1, pick) is None:  # polars refuses what json takes, a lone surrogate for one
-            bad.append(BadLine(row, rule or "json"))
-        else:
-            good.append(fields)
-            kept.append(row)
-    frame = _strict(b"\n".join(good), len(good), pick)
-    assert frame is not None
-    return frame.with_columns(pl.Series(ROW, kept, dtype=pl.Int64)), bad
+    judged = [(row, *_judged(line, pick)) for row, line in zip(rows, lines, strict=True)]
+    bad = [BadLine(row, rule) for row, _, rule in judged if rule]
+    good = [(row, fields) for row, fields, rule in judged if not rule]
+    frame = _strict(b"\n".join(fields for _, fields in good), len(good), pick)
+    if frame is None:  # polars refuses what json takes, a lone surrogate for one: find it
+        alone = [_strict(fields, 1, pick) is not None for _, fields in good]
+        bad += [BadLine(row, "json") for (row, _), whole in zip(good, alone, strict=True) if not whole]
+        good = list(compress(good, alone))
+        frame = _strict(b"\n".join(fields for _, fields in good), len(good), pick)
+        assert frame is not None
+    return frame.with_columns(pl.Series(ROW, [row for row, _ in good], dtype=pl.Int64)), bad
 
 
 def _strict(content: bytes, lines: int, pick: Pick) -> pl.DataFrame | None:
