@@ -116,12 +116,14 @@ def _turns(rows: pl.DataFrame, held: pl.DataFrame, starts_at_us: int) -> pl.Data
     )
     stamp = whole_us(pl.col("timestamp"), MS_US, since_us=starts_at_us)
     wait = pl.when(pl.col("timestamp").is_null()).then(whole_us(pl.col("delay"), MS_US)).otherwise(0)
-    turns = (
-        rows.join(sessions, on="session", how="left", maintain_order="left")
-        .with_columns(stamp.alias("stamp"), wait.alias("wait"))
-        .sort("first_row", ROW)
-    )
-    opens = np.append(True, np.diff(turns["first_row"].to_numpy()) != 0)[: turns.height]
+    joined = rows.join(sessions, on="session", how="left", maintain_order="left")
+    first = joined["first_row"].to_numpy()
+    # Sums run over a session's rows: numbers are put side by side, lists stay where they are.
+    order = np.argsort(first, kind="stable")
+    turns = joined.select(
+        "input_length", "output_length", "held_tokens", "arrived_us", stamp.alias("stamp"), wait.alias("wait")
+    )[order]
+    opens = np.append(True, np.diff(first[order]) != 0)[: turns.height]
     new, new_known = _known(turns["input_length"])
     made, made_known = _known(turns["output_length"])
     made, made_known = np.where(opens, 0, np.roll(made, 1)), opens | np.roll(made_known, 1)
@@ -136,15 +138,18 @@ def _turns(rows: pl.DataFrame, held: pl.DataFrame, starts_at_us: int) -> pl.Data
     base = np.where(is_given, given, carried)[_starts(anew)]
     arrivals = base + _sums(np.where(is_given, 0, waits), anew)
     times_known = (is_given | is_carried)[_starts(anew)] & (_sums(~(wait_known | is_given), anew) == 0)
-    return (
-        turns.drop("stamp", "wait", "held_tokens", "arrived_us")
-        .with_columns(
-            pl.Series("prompt_tokens", prompts, dtype=pl.Int64).set(pl.Series(~lengths_known), None),
-            pl.Series("arrived_at_us", arrivals, dtype=pl.Int64).set(pl.Series(~times_known), None),
-            opens=pl.col(ROW) == pl.col("first_row"),
-        )
-        .sort(ROW)
+    return joined.drop("held_tokens", "arrived_us").with_columns(
+        _back("prompt_tokens", prompts, lengths_known, order),
+        _back("arrived_at_us", arrivals, times_known, order),
+        opens=pl.col(ROW) == pl.col("first_row"),
     )
+
+
+def _back(name: str, values: _Ints, known: _Flags, order: _Ints) -> pl.Series:
+    """Values in the order of the log, null where unknown."""
+    placed, unknown = np.empty_like(values), np.empty_like(known)
+    placed[order], unknown[order] = values, ~known
+    return pl.Series(name, placed, dtype=pl.Int64).set(pl.Series(unknown), None)
 
 
 def _known(values: pl.Series) -> tuple[_Ints, _Flags]:
