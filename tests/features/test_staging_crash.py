@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -94,10 +95,10 @@ def left_over(lake: Path) -> list[str]:
     return sorted(path.relative_to(lake).as_posix() for path in found)
 
 
-@pytest.fixture
-def logs(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two days of requests with names and a broken row, decisions, samples of which steps are derived."""
-    (tmp_path / "logs").mkdir()
+    folder = tmp_path_factory.mktemp("logs")
     rows = [request(i, session_id=f"s{i}") for i in (*range(20, 60), *range(86_400, 86_430))]
     held = {
         "requests": [*rows, request(99, prompt_tokens=-1)],
@@ -105,39 +106,51 @@ def logs(tmp_path: Path) -> Path:
         "polls": [poll(i) for i in range(40)],
     }
     for name, objects in held.items():
-        (tmp_path / "logs" / f"{name}.jsonl").write_bytes(lines(*objects))
-    return tmp_path / "logs"
+        (folder / f"{name}.jsonl").write_bytes(lines(*objects))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def early(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake that holds some of the requests already."""
+    folder = tmp_path_factory.mktemp("early")
+    rows = [request(i, session_id=f"s{i}") for i in (*range(30), *range(86_400, 86_410))]
+    (folder / "early.jsonl").write_bytes(lines(*rows))
+    load(folder / "early.jsonl", folder / "lake")
+    return folder / "lake"
+
+
+@pytest.fixture(scope="module")
+def wanted(early: Path, logs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """What an undisturbed ingest makes of it."""
+    lake = tmp_path_factory.mktemp("undisturbed") / "lake"
+    shutil.copytree(early, lake)
+    load(logs, lake)
+    return parts(lake)
 
 
 @pytest.mark.parametrize(
     "point", ["reading", "writing source=", "writing part.parquet", "between partitions", "deriving"]
 )
 def test_a_killed_ingest_leaves_whole_partitions_and_the_next_one_finishes(
-    point: str, logs: Path, tmp_path: Path
+    point: str, early: Path, logs: Path, wanted: dict[str, bytes], tmp_path: Path
 ) -> None:
-    early = tmp_path / "early.jsonl"
-    early.write_bytes(lines(*(request(i, session_id=f"s{i}") for i in (*range(30), *range(86_400, 86_410)))))
-    for name in ("lake", "undisturbed"):
-        load(early, tmp_path / name)
-    before = parts(tmp_path / "lake")
-    load(logs, tmp_path / "undisturbed")
-    wanted = parts(tmp_path / "undisturbed")
+    lake = tmp_path / "lake"
+    shutil.copytree(early, lake)
+    before = parts(lake)
+    killed(point, logs, lake)
+    assert left_over(lake)
+    for path, content in parts(lake).items():
+        if path.startswith(("requests", "steps", "node_loads", "decisions")):
+            if point in ("reading", "writing source="):
+                assert content == before[path], path
+            else:  # those that were merged are as they would be, the others as they were
+                assert content in (before.get(path), wanted[path]), path
+    assert Lake(lake).scan("requests", [DAY, NEXT_DAY], "a").collect().height >= 40
 
-    killed(point, logs, tmp_path / "lake")
-    partly = parts(tmp_path / "lake")
-    assert left_over(tmp_path / "lake")
-    tables = {path: content for path, content in partly.items() if path.startswith(("requests", "steps", "node_loads"))}
-    for path, content in tables.items():
-        if point in ("reading", "writing source="):
-            assert content == before[path], path
-        else:  # those that were merged are as they would be, the others as they were
-            assert content in (before.get(path), wanted[path]), path
-    rows = Lake(tmp_path / "lake").scan("requests", [DAY, NEXT_DAY], "a").collect()
-    assert rows.height >= 40
-
-    load(logs, tmp_path / "lake")
-    assert left_over(tmp_path / "lake") == []
-    assert parts(tmp_path / "lake") == wanted
+    load(logs, lake)
+    assert left_over(lake) == []
+    assert parts(lake) == wanted
 
 
 def test_an_ingest_that_is_killed_in_an_empty_lake_leaves_no_partition(logs: Path, tmp_path: Path) -> None:
