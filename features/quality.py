@@ -38,7 +38,15 @@ REASONS: dict[str, str] = {
     "max_exclusive": "the value is above the largest possible one",
     "min_length": "the text or list is too short",
     "max_length": "the text or list is too long",
+    "nan": "the value is not a number",
+    "inf": "the value is not finite",
     "inner_nullability": "a value of the list must be known",
+    "inner_min": "a value of the list is below the smallest possible one",
+    "inner_max": "a value of the list is above the largest possible one",
+    "inner_nan": "a value of the list is not a number",
+    "inner_inf": "a value of the list is not finite",
+    "exposition": "the line is no sample of the Prometheus text format",
+    "session_forgotten": "more sessions are open than are held, and this one was unseen the longest",
 }
 """Rule, or what stands behind the `|` of a column's rule -> its reason. Rules of a table add their docstrings."""
 
