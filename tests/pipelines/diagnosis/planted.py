@@ -79,6 +79,9 @@ def racks(gbps: int) -> Mapping[str, str]:
 PLANTS: Mapping[str, Plant] = {
     "healthy": Plant(),
     "healthy_two_routers": Plant(told={PERIOD: "count = 2\n" + PERIOD}),
+    "healthy_light": Plant(traffic={"rate_per_s": 10.0}),
+    "healthy_busy": Plant(traffic={"rate_per_s": 24.0}),
+    "overloaded_decode": Plant(traffic={"rate_per_s": 28.0}),
     "blind_round_robin": Plant(told={ROUTER: 'family = "round_robin"'}, traffic={"rate_per_s": 12.0}),
     "healthy_racks": Plant(told=racks(1600)),
     "slow_prefill": Plant(factors={"p1/dp0": 1.5}),

@@ -14,7 +14,10 @@ from tests.pipelines.diagnosis.planted import DAY, PLANTS, POOL, plant
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """`must`: findings and what they are about. `may`: names that follow from the fault, in some seeds."""
+    """`must`: findings and what they are about. `may`: names that follow from the fault, in some seeds.
+
+    `area`: the part of the pool that the overall answer names, with `|` between two that may be.
+    """
 
     must: frozenset[tuple[str, str]]
     area: str
@@ -30,6 +33,14 @@ EXPECTED = {
     "healthy": expected("none"),
     "healthy_two_routers": expected("none"),
     "healthy_racks": expected("none"),
+    "healthy_light": expected("none"),
+    "healthy_busy": expected("none"),
+    # Steps that are too slow keep sequences longer: in some seeds memory fills up too, and most of TTFT is lost there.
+    "overloaded_decode": expected(
+        "D compute|D memory",
+        ("slow_decode_pool", "pool"),
+        may=("undersized_decode_pool", "back_pressure", "preemptions"),
+    ),
     # A router that does not look at caches misses what other Ps hold; that is all that is wrong at this load.
     "blind_round_robin": expected("routing", ("prefix_missed_by_routing", "pool")),
     "slow_prefill": expected("P compute", ("slow_prefill_node", "p1/dp0")),
@@ -67,7 +78,7 @@ def check(name: str, found: Diagnosis) -> None:
     named = {(finding.name, finding.subject) for finding in found.findings}
     assert want.must <= named, found.sentences
     assert {finding for finding, _ in named - want.must} <= want.may, found.sentences
-    assert found.answers[-1].verdict == want.area, found.sentences
+    assert found.answers[-1].verdict in want.area.split("|"), found.sentences
     for finding in found.findings:
         assert finding.n > 0
         assert finding.subject == "pool" or finding.subject.split(" on ")[0] in finding.text
