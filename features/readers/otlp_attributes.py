@@ -141,8 +141,11 @@ def origin(resource: Attributes) -> Origin:
 
 def request_of(attributes: Attributes) -> str | None:
     """The request's id as the router knows it: engines put `chatcmpl-` or `cmpl-` before it, `-0` behind the latter."""
-    given = next((attributes[name] for name in REQUEST_IDS if attributes.get(name)), None)
-    if given is None:
+    for name in REQUEST_IDS:  # loops rather than generators here: this runs for every span
+        given = attributes.get(name)
+        if given:
+            break
+    else:
         return None
     found = _ENGINE_PREFIX.match(given)
     if found is None:
@@ -152,7 +155,10 @@ def request_of(attributes: Attributes) -> str | None:
 
 def first_known(attributes: Attributes, *names: str) -> Any:  # noqa: ANN401  any attribute's value
     """The value of the first name that the span has."""
-    return next((attributes[name] for name in names if name in attributes), None)
+    for name in names:
+        if name in attributes:
+            return attributes[name]
+    return None
 
 
 def model_of(attributes: Attributes) -> Any:  # noqa: ANN401
