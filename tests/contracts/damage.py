@@ -62,8 +62,8 @@ def damaged(seed: int, samples: Mapping[str, Sample]) -> Damaged:
     plain: bytes | None = content
     packing = draw.choice(("", "", "", "", "gzip", "zstd", "torn"))
     if packing:
-        pack = gzip.compress if packing == "gzip" or draw.random() < 0.5 else zstandard.compress
-        content = pack(content)
+        gzipped = packing == "gzip" or (packing == "torn" and draw.random() < 0.5)
+        content = gzip.compress(content, mtime=0) if gzipped else zstandard.compress(content)
         faults.append(packing)
         if packing == "torn":
             content, plain = FAULTS[draw.choice(("bits", "truncate", "insert", "delete"))](draw, content), None
