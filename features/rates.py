@@ -16,8 +16,10 @@ def kv_rates(node_loads: pl.DataFrame, requests: pl.DataFrame) -> pl.DataFrame:
     fell (a restart), release also where the requests do not say when they joined.
     """
     sampled = node_loads.filter(pl.col("role").is_null() | (pl.col("role") != "prefill")).sort("node", "observed_at_us")
+    # Two sources count by clocks and units of their own: differences are taken within one.
+    series = [name for name in ("node", "source") if name in node_loads.columns]
     before = {
-        name: pl.col(name).shift(1).over("node") for name in ("observed_at_us", "generated_tokens", "active_blocks")
+        name: pl.col(name).shift(1).over(series) for name in ("observed_at_us", "generated_tokens", "active_blocks")
     }
     steps = sampled.select(
         "observed_at_us",

@@ -1,4 +1,4 @@
--- One row a node a sample: growth and release of KV blocks per second since the node's sample before.
+-- One row a node a sample: growth and release of KV blocks per second since the node's sample before of its source.
 -- growth = generated tokens in blocks; release = admitted + growth - change of active, admitted = KV that became active.
 WITH step AS (
     SELECT
@@ -12,7 +12,7 @@ WITH step AS (
         active_blocks,
         usable_blocks
     FROM node_loads
-    WINDOW w AS (PARTITION BY pool, node ORDER BY observed_at_us)
+    WINDOW w AS (PARTITION BY pool, node, source ORDER BY observed_at_us)
 )
 SELECT
     day,
