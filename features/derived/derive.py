@@ -38,6 +38,7 @@ class Derivation:
     """`<file>.sql`: rows of `target` from rows of `origin`.
 
     `neighbours`: how many days before and after a day its rows may need; rows of those days themselves are left out.
+    `strays`: a row may stand on a day of which the origin has no row (a request whose spans are of the day after).
     """
 
     name: str
@@ -45,6 +46,7 @@ class Derivation:
     target: str
     file: str
     neighbours: int = 0
+    strays: bool = False
 
     @property
     def sql(self) -> str:
@@ -58,7 +60,7 @@ DERIVATIONS: tuple[Derivation, ...] = (
     Derivation("prometheus", "metric_samples", "transfer_totals", "transfers_from_metrics", 1),
     Derivation("decode_moments", "node_loads", "steps", "steps_from_decode_moments", 1),
     Derivation("prefill_counters", "node_loads", "steps", "steps_from_prefill_counters", 1),
-    Derivation("spans", "request_parts", "requests", "requests_from_parts", neighbours=1),
+    Derivation("spans", "request_parts", "requests", "requests_from_parts", 1, strays=True),
     Derivation("scores", "decision_parts", "decisions", "decisions_from_parts"),
 )
 """In the order in which they run: an origin stands behind what it is derived from."""
@@ -117,6 +119,9 @@ def _derive_day(run: _Run, derivation: Derivation, day: date) -> bool:
     judge = judge_of(derivation.target, run.facts) if derivation.target == "requests" else Judge({})
     reach = range(-derivation.neighbours, derivation.neighbours + 1)
     days = [day + timedelta(days=back) for back in reach]
+    held = day in lake.days(derivation.target, pool)
+    if not (derivation.strays or held or lake.path(derivation.origin, day, pool).exists()):
+        return False
     paths = [path for d in days if (path := lake.path(derivation.origin, d, pool)).exists()]
     staged = run.staging.file()
     bad: list[pl.DataFrame] = []
@@ -134,7 +139,7 @@ def _derive_day(run: _Run, derivation: Derivation, day: date) -> bool:
     _quarantine(run, derivation, day, [*bad, *verdict.quarantined])
     key = (derivation.target, day)
     parts = staged.parts[key] if staged.rows.get(key) else []
-    if not parts and day not in lake.days(derivation.target, pool):
+    if not parts and not held:
         return False
     source = f"{derivation.name} of {derivation.origin}"
     digests = "+".join(lake.digest(derivation.origin, d, pool) for d in days if d in lake.days(derivation.origin, pool))
