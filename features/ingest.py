@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,11 @@ from features.derived.derive import Derived, derive
 from features.errors import SourceError
 from features.firewall.facts import PoolFacts
 from features.firewall.judges import Judge, judge_of
+from features.ingest_report import IngestReport
 from features.lake import Lake, check_pool_name
 from features.naming import Alias, ClassRule, NodeNames, classify, headers_of
 from features.prefix import thin
-from features.privacy import Names, key_of_lake
+from features.privacy import NAMED, Names, key_of_lake
 from features.quality import bad_lines, check, reason_of
 from features.readers.base import Batch, ReadContext, Reader
 from features.readers.files import LogFile, find_logs, log_digest
@@ -37,45 +38,6 @@ _NODE_COLUMNS = {
     "metric_samples": ("node",),
     "transfer_totals": ("node",),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class IngestReport:
-    """What became of the rows. read = accepted + quarantined + skipped + duplicates.
-
-    `format`: the formats met, joined by `,`. `rules`: first broken rule -> rows, and `samples`: rule -> where the first
-    such row stands and why. `skipped_kinds` sums to `skipped`. `partitions`: those that hold rows of these files.
-    `unreadable`: file -> why nothing in it could be read. `unmapped`: node name without a valid alias -> rows.
-    `corrected`: rule -> rows that were set right and accepted; `clock_offsets_us`: node -> what was added to its times.
-    `derived`: table -> rows that follow from these (not counted in read); `derived_rules`: those that broke a rule.
-    """
-
-    format: str
-    files: int
-    read: int
-    accepted: int
-    quarantined: int
-    skipped: int
-    duplicates: int
-    rules: dict[str, int]
-    partitions: list[str]
-    skipped_kinds: dict[str, int] = field(default_factory=dict)
-    unreadable: dict[str, str] = field(default_factory=dict)
-    unmapped: dict[str, int] = field(default_factory=dict)
-    samples: dict[str, dict[str, Any]] = field(default_factory=dict)
-    corrected: dict[str, int] = field(default_factory=dict)
-    clock_offsets_us: dict[str, int] = field(default_factory=dict)
-    derived: dict[str, int] = field(default_factory=dict)
-    derived_rules: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def nothing_read(self) -> bool:
-        """Every row broke a rule, or repeats one that did: a command ends with 2."""
-        return not self.partitions and self.skipped == 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return asdict(self)
 
 
 def ingest(
@@ -194,9 +156,24 @@ class _Run:
             self._counts["accepted"] += merged.added
             self._counts["duplicates"] += merged.duplicates
             self._partitions.add(merged.partition.name)
-        self._derived = derive(self._c.lake, self._c.pool, list(self._parts), self._staging, self._c.facts)
+        touched = list(self._parts)
+        self._derived = derive(
+            self._c.lake, self._c.pool, touched, self._staging, self._c.facts, self._rules_on_hashes()
+        )
         self._corrected.update(self._derived.corrected)
         self._offsets.update(self._derived.offsets_us)
+
+    def _rules_on_hashes(self) -> list[ClassRule]:
+        """The class rules for rows whose tenants are hashed already."""
+        return [
+            rule if rule.tenant is None else replace(rule, tenant=self._hasher().hash_of("tenant", rule.tenant))
+            for rule in self._c.class_rules
+        ]
+
+    def _hasher(self) -> Names:
+        if self._names is None:
+            self._names = Names(self._c.name_key or key_of_lake(self._c.lake.root), self._c.pool, self._c.lake)
+        return self._names
 
     def quarantine(self, rule: str, rows: int, sample: dict[str, Any]) -> None:
         """Counts rows that broke a rule."""
@@ -274,9 +251,7 @@ class _Run:
             frame = thin(frame)
         if table == "requests":
             frame = classify(frame, self._c.class_rules)
-        if self._names is None and any(name in frame.columns for name in ("tenant", "session_id")):
-            self._names = Names(self._c.name_key or key_of_lake(self._c.lake.root), self._c.pool, self._c.lake)
-        return self._names.hashed(frame, digest) if self._names is not None else frame
+        return self._hasher().hashed(frame, digest) if set(NAMED) & set(frame.columns) else frame
 
 
 def _by_day(table: str, rows: pl.DataFrame) -> Iterator[tuple[date, pl.DataFrame]]:

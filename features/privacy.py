@@ -56,7 +56,7 @@ class Names:
             if column not in frame.columns or frame[column].null_count() == frame.height:
                 continue
             known = frame[column].drop_nulls().unique(maintain_order=True)
-            hashes = pl.Series("hash", [self._hash(column, name) for name in known], dtype=pl.String)
+            hashes = pl.Series("hash", [self.hash_of(column, name) for name in known], dtype=pl.String)
             of = {"pool": [self._pool] * len(known), "column": [column] * len(known)}
             self._new.append(pl.DataFrame({**of, "hash": hashes, "name": known}, schema=_MAP))
             frame = frame.with_columns(pl.col(column).replace_strict(known, hashes, return_dtype=pl.String))
@@ -81,7 +81,8 @@ class Names:
         self._files += 1
         self._new.clear()
 
-    def _hash(self, column: str, name: str) -> str:
+    def hash_of(self, column: str, name: str) -> str:
+        """What stands for a name of a column."""
         known = self._cache.get((column, name))
         if known is None:
             text = f"{self._pool}\x00{column}\x00{name}".encode()

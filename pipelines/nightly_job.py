@@ -12,7 +12,7 @@ import dagster as dg
 from dagster._core.errors import DagsterAssetCheckFailedError
 
 from features.errors import PolicyError
-from features.ingest import IngestReport
+from features.ingest_report import IngestReport
 from pipelines.defs import checks, diagnosis, ingest, models, policies, publish, twin
 from pipelines.defs.night import UNJUDGED, inputs_of
 from pipelines.defs.partitions import night_key, register_pools

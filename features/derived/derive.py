@@ -22,6 +22,7 @@ from features.firewall.facts import PoolFacts
 from features.firewall.judges import Judge, judge_of
 from features.lake import Lake
 from features.merge import batches, spilling
+from features.naming import ClassRule, classify
 from features.quality import check
 from features.schemas import PROVENANCE, TABLES
 from features.staging import Staging
@@ -81,16 +82,22 @@ class Derived:
 
 
 def derive(
-    lake: Lake, pool: str, touched: Sequence[tuple[str, date]], staging: Staging, facts: PoolFacts | None = None
+    lake: Lake,
+    pool: str,
+    touched: Sequence[tuple[str, date]],
+    staging: Staging,
+    facts: PoolFacts | None = None,
+    class_rules: Sequence[ClassRule] = (),
 ) -> Derived:
     """Rebuilds what follows from the touched (table, day)s. The same origin gives the same rows and bytes.
 
-    `facts` of the pool sharpen the firewall, which takes the requests of a day for one log.
+    `facts` of the pool sharpen the firewall, which takes the requests of a day for one log. `class_rules` give derived
+    requests their class; tenants in them are as the lake has them, hashed.
     """
     if not any(derivation.origin == table for derivation in DERIVATIONS for table, _ in touched):
         return Derived()
     with closing(spilling(staging.folder)) as connection:
-        run = _Run(lake, pool, staging, facts or PoolFacts(), connection)
+        run = _Run(lake, pool, staging, facts or PoolFacts(), connection, tuple(class_rules))
         changed = set(touched)
         for derivation in DERIVATIONS:
             days = sorted(day for table, day in changed if table == derivation.origin)
@@ -110,6 +117,7 @@ class _Run:
     staging: Staging
     facts: PoolFacts
     connection: duckdb.DuckDBPyConnection
+    class_rules: tuple[ClassRule, ...]
     done: Derived = field(default_factory=Derived)
 
 
@@ -127,7 +135,10 @@ def _derive_day(run: _Run, derivation: Derivation, day: date) -> bool:
     bad: list[pl.DataFrame] = []
     time = pl.from_epoch(TABLES[derivation.target].time_column, time_unit="us").dt.date()
     for frame in _rows(derivation, paths, run.connection):
-        checked = check(derivation.target, _placed(derivation, frame, pool).filter(time == day), judge.rules)
+        mine = _placed(derivation, frame, pool).filter(time == day)
+        if derivation.target == "requests":
+            mine = classify(mine, run.class_rules)
+        checked = check(derivation.target, mine, judge.rules)
         if checked.accepted.height:
             judge.see(checked.accepted)
             staged.add(derivation.target, day, checked.accepted)

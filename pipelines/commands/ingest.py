@@ -14,7 +14,7 @@ from pipelines.console import WRONG_USE, emit, say
 from pipelines.names import name_key
 
 if TYPE_CHECKING:
-    from features.ingest import IngestReport
+    from features.ingest_report import IngestReport
     from pipelines.settings import Pool, Settings
 
 US_PER_S = 1_000_000

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from features.ingest import IngestReport
+from features.ingest_report import IngestReport
 from features.lake import Lake
 from features.schemas import TABLES
 from pipelines.defs.night import OWNERS, Metadata, Night, Stored, night, stage

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from features.diagnosis.diagnose import Diagnosis, diagnose
-from features.diagnosis.facts import ClassTarget, Limits, NodeFact, DiagnosisFacts, UplinkFact
+from features.diagnosis.facts import ClassTarget, DiagnosisFacts, Limits, NodeFact, UplinkFact
 from features.kv import bytes_per_s
 from features.lake import Lake
 from pipelines.settings import DAY_US, Pool

@@ -7,7 +7,8 @@ from datetime import date
 from pathlib import Path
 
 from features.errors import SourceError
-from features.ingest import IngestReport, ingest
+from features.ingest import ingest
+from features.ingest_report import IngestReport
 from features.lake import Lake
 from features.readers.files import LogFile, find_logs
 from features.schemas import TABLES

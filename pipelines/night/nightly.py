@@ -10,7 +10,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from features.ingest import IngestReport
+from features.ingest_report import IngestReport
 from features.lake import Lake
 from pipelines.night import contest as meeting
 from pipelines.night import judge as judging

@@ -11,7 +11,8 @@ import pytest
 import zstandard
 
 from features.errors import RoutecalError, SourceError
-from features.ingest import IngestReport, ingest
+from features.ingest import ingest
+from features.ingest_report import IngestReport
 from features.lake import Lake
 from features.readers.base import ReadContext
 from features.readers.registry import READERS, sniff

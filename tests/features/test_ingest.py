@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 
 from features.errors import SourceError
-from features.ingest import IngestReport, ingest
+from features.ingest import ingest
+from features.ingest_report import IngestReport
 from features.lake import Lake
 from features.naming import Alias, ClassRule
 from features.prefix import dense_ids, ideal_reuse

@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 
 from features.errors import SourceError
-from features.ingest import IngestReport, ingest
+from features.ingest import ingest
+from features.ingest_report import IngestReport
 from features.lake import Lake
 from tests.features.logs import LINE, START_US, decision, lines, poll, request
 

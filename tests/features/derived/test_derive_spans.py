@@ -10,6 +10,7 @@ import pytest
 
 from features.ingest import ingest
 from features.lake import Lake
+from features.naming import ClassRule
 from tests.features.derived.test_decisions_from_parts import PAIR
 from tests.features.derived.test_requests_from_parts import ROUTER, WHOLE, D, P, on_d, on_p, router
 from tests.features.epp import log
@@ -88,3 +89,12 @@ def test_scores_of_a_request_in_two_ingests(tmp_path: Path) -> None:
     assert decisions.height == 4
     chosen = decisions.filter("chosen").select("prefill_node", "decode_node").rows()
     assert chosen == [("p1/dp0", "d0/dp0")]
+
+
+def test_derived_requests_get_their_class_from_the_rules(tmp_path: Path) -> None:
+    spans = [(ROUTER, router()), (P, [on_p()]), (D, [on_d()])]
+    (tmp_path / "x.jsonl").write_bytes(b"".join(export_line(one) for one in spans))
+    rules = [ClassRule("huge", min_prompt_tokens=100_000), ClassRule("chat", max_prompt_tokens=2_000)]
+    lake = Lake(tmp_path / "lake")
+    ingest(tmp_path / "x.jsonl", format="auto", pool="a", lake=lake, class_rules=rules)
+    assert held(lake, "requests")["slo_class"].to_list() == ["chat"]

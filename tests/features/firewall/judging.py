@@ -10,7 +10,8 @@ from typing import Any
 import polars as pl
 
 from features.firewall.facts import PoolFacts
-from features.ingest import IngestReport, ingest
+from features.ingest import ingest
+from features.ingest_report import IngestReport
 from features.lake import Lake
 from tests.features.logs import NAME_KEY, lines, request
 

@@ -9,7 +9,8 @@ from typing import Any
 import polars as pl
 
 from features.firewall.facts import PoolFacts
-from features.ingest import IngestReport, ingest
+from features.ingest import ingest
+from features.ingest_report import IngestReport
 from features.lake import Lake
 from features.schemas import TABLES
 from tests.features.derived.test_requests_from_parts import ROUTER, D, P, on_d, on_p, router

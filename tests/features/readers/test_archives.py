@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from features.errors import SourceError
-from features.ingest import IngestReport, ingest
+from features.ingest import ingest
+from features.ingest_report import IngestReport
 from features.lake import Lake
 from tests.features.logs import NAME_KEY, START_US, lines, poll, request
 from tests.features.shared import real_data

@@ -7,7 +7,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from features.ingest import IngestReport, ingest
+from features.ingest import ingest
+from features.ingest_report import IngestReport
 from features.kv import bytes_per_s
 from features.lake import Lake
 from features.tables import decode_steps, length_table, prefill_steps
