@@ -13,9 +13,11 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from features.readers.conform import misfit, nested_text
@@ -26,6 +28,7 @@ PIECES, PIECE_LINES = 32, 8
 FEW_LINES = 64
 """So few are judged one by one: another parser is not worth its start."""
 ROW = "source_row"
+_NEWLINE = 10
 Schema = Mapping[str, Any]
 Repair = Callable[[dict[str, Any]], None]
 
@@ -80,9 +83,31 @@ def read_lines(
             yield Parsed(pl.DataFrame(schema={**schema, ROW: pl.Int64}), [BadLine(chunk.first_row, "file_cut_short")])
             return
         # After a chunk with bad lines the next one is likely to have some: it is looked at before it is parsed.
-        parsed = (_fast(chunk, form) if clean else None) or _sifted(_numbered(chunk), form)
+        parsed = (_fast(chunk, form) if clean else None) or _cut_out(chunk, form) or _sifted(_numbered(chunk), form)
         clean = not parsed.bad
         yield parsed
+
+
+def _cut_out(chunk: Chunk, form: _Form) -> Parsed | None:
+    """A chunk whose bad lines are no JSON, without a Python object a line: they are cut out, the rest is parsed as it is.
+
+    None if other lines are bad as well.
+    """
+    content = chunk.content
+    try:
+        lines = pl.Series("line", [content.decode().removesuffix("\n")]).str.split("\n").explode()
+    except UnicodeDecodeError:
+        return None
+    odd = _odd_places(lines)
+    ends = np.flatnonzero(np.frombuffer(content, np.uint8) == _NEWLINE) + 1
+    starts = np.concatenate(([0], ends, [len(content)]))
+    pieces = [content[starts[a + 1] if a >= 0 else 0 : starts[b]] for a, b in pairwise([-1, *odd, len(lines)])]
+    frame = form.rows([b"".join(pieces)], len(lines) - len(odd))
+    if frame is None:
+        return None
+    rows = np.delete(np.arange(len(lines), dtype=np.int64), odd) + chunk.first_row
+    apart = [(chunk.first_row + at, content[starts[at] : starts[at + 1]].removesuffix(b"\n")) for at in odd]
+    return _together([Parsed(frame.with_columns(pl.Series(ROW, rows))), _line_by_line(apart, form)])
 
 
 def parse_each(lines: list[tuple[int, bytes]], schema: Schema) -> Parsed:
@@ -107,21 +132,23 @@ def odd_lines(lines: list[bytes]) -> list[int]:
     """Places of lines that are blank, no UTF-8 or no JSON object, by duckdb's parser. It may take a line that others
     refuse, so what it takes is parsed strictly all the same.
     """
-    import duckdb
-
     texts = pl.Series("line", lines, dtype=pl.Binary)
     try:
-        frame = pl.DataFrame({"line": texts.cast(pl.String)})
-        bad_text: list[int] = []
+        return _odd_places(texts.cast(pl.String))
     except pl.exceptions.PolarsError:
-        decoded = [_text(line) for line in lines]
-        bad_text = [at for at, text in enumerate(decoded) if text is None]
-        frame = pl.DataFrame({"line": pl.Series(decoded, dtype=pl.String)})
+        decoded = pl.Series("line", [_text(line) for line in lines], dtype=pl.String)
+        return sorted({*_odd_places(decoded), *decoded.is_null().arg_true().to_list()})
+
+
+def _odd_places(lines: pl.Series) -> list[int]:
+    """Places of texts that are no JSON object; of null, nothing is said."""
+    import duckdb
+
     connection = duckdb.connect(config={"threads": 1})
     try:
-        connection.register("lines", frame.with_row_index("place"))
+        connection.register("lines", pl.DataFrame({"line": lines}).with_row_index("place"))
         sql = "SELECT place FROM lines WHERE NOT (json_valid(line) AND starts_with(ltrim(line, ' \t\r'), '{'))"
-        return sorted({*(int(place) for (place,) in connection.execute(sql).fetchall()), *bad_text})
+        return sorted(int(place) for (place,) in connection.execute(sql).fetchall())
     finally:
         connection.close()
 
