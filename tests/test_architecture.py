@@ -24,12 +24,12 @@ FILE_CALLS = {
 }  # fmt: skip
 MAY_TOUCH_FILES = (
     "features/readers/", "features/lake.py", "features/parquet.py", "features/files.py", "features/views.py",
-    "features/ingest.py", "features/staging.py", "features/merge.py", "features/privacy.py", "features/derived/derive.py",
-    "features/diagnosis/session.py",
+    "features/ingest.py", "features/staging.py", "features/merge.py", "features/privacy.py",
+    "features/derived/derive.py", "features/diagnosis/session.py",
     "policies/store", "policies/signing", "policies/compiled.py", "policies/search_journal.py",
     "policies/search_replay.py", "pipelines/",
 )  # fmt: skip
-"""Readers, the lake, the policy store and its keys, the kernel cache, what the search keeps and sends its workers."""
+"""Readers, the lake with its staging and names, the policy store and its keys, the kernel cache, what the search keeps and sends its workers."""
 DISTRIBUTIONS = {"sklearn": "scikit-learn", "pydantic_core": "pydantic"}
 """Module -> distribution that brings it, where the names differ."""
 PICKLES = {"pickle", "cloudpickle", "joblib", "dill", "shelve", "marshal"}

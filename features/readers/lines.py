@@ -89,7 +89,7 @@ def read_lines(
 
 
 def _cut_out(chunk: Chunk, form: _Form) -> Parsed | None:
-    """A chunk whose bad lines are no JSON, without a Python object a line: they are cut out, the rest is parsed as it is.
+    """A chunk whose bad lines are no JSON, without a Python object a line: they are cut out, the rest is parsed.
 
     None if other lines are bad as well.
     """

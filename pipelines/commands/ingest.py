@@ -11,7 +11,6 @@ import typer
 from features.errors import SettingsError
 from pipelines.commands.options import AsJson, LakePath, SettingsPath, lake_root, settings_if_any
 from pipelines.console import WRONG_USE, emit, say
-from pipelines.names import name_key
 
 if TYPE_CHECKING:
     from features.ingest_report import IngestReport
@@ -40,6 +39,7 @@ def ingest(
     """Read logs into the lake, by UTC day and pool. Reading a file again adds nothing."""
     from features.ingest import ingest as run
     from features.lake import Lake
+    from pipelines.names import name_key
 
     starts_at_us = None if starts_at is None else _moment_us(starts_at)
     settings = settings_if_any(settings_path)
