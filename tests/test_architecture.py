@@ -29,7 +29,8 @@ MAY_TOUCH_FILES = (
     "policies/store", "policies/signing", "policies/compiled.py", "policies/search_journal.py",
     "policies/search_replay.py", "pipelines/",
 )  # fmt: skip
-"""Readers, the lake with its staging and names, the policy store and its keys, the kernel cache, what the search keeps and sends its workers."""
+"""Readers, the lake with its staging and names, the policy store and its keys, the kernel cache, what the search keeps
+and sends its workers."""
 DISTRIBUTIONS = {"sklearn": "scikit-learn", "pydantic_core": "pydantic"}
 """Module -> distribution that brings it, where the names differ."""
 PICKLES = {"pickle", "cloudpickle", "joblib", "dill", "shelve", "marshal"}

@@ -31,11 +31,11 @@ def test_tables_are_described(table: str) -> None:
 def test_requests_have_the_columns_of_the_design_in_its_order() -> None:
     wanted = """
         request_id pool arrived_at_us arrival_spread_us slo_class priority deadline_us tenant app session_id
-        parent_request_id model prompt_tokens output_tokens max_output_tokens finish_reason block_tokens block_hashes
-        block_hash_scope prefill_cached_tokens cached_tier decode_resident_tokens router_id policy_version decided_at_us
-        prefill_node decode_node prefill_started_at_us prefill_finished_at_us transfer_started_at_us transfer_finished_at_us
-        decode_admitted_at_us first_token_at_us finished_at_us transferred_bytes transfer_descriptors preemptions source
-        source_file source_row"""
+        parent_request_id model prompt_tokens output_tokens max_output_tokens finish_reason block_tokens
+        block_hashes block_hash_scope prefill_cached_tokens cached_tier decode_resident_tokens router_id
+        policy_version decided_at_us prefill_node decode_node prefill_started_at_us prefill_finished_at_us
+        transfer_started_at_us transfer_finished_at_us decode_admitted_at_us first_token_at_us finished_at_us
+        transferred_bytes transfer_descriptors preemptions source source_file source_row"""
     assert " ".join(TABLES["requests"].dtypes) == " ".join(wanted.split())
 
 
