@@ -73,7 +73,7 @@ def ingest(
         run = _Run(context, staging)
         for log in logs:
             try:
-                run.read(log, fixed or sniff(log.path).reader)
+                run.read(log, fixed or run.recognise(log))
             except SourceError as error:
                 errors.append(error)
                 run.unreadable[log.name] = str(error)
@@ -123,11 +123,18 @@ class _Run:
         self._corrected: Counter[str] = Counter()
         self._offsets: dict[str, int] = {}
         self._formats: set[str] = set()
+        self._recognised: dict[str, str] = {}
         self._partitions: set[str] = set()
         self._parts: dict[tuple[str, date], list[Part]] = {}
         self._sources: dict[tuple[str, date], dict[str, str]] = {}
         self._derived = Derived()
         self.unreadable: dict[str, str] = {}
+
+    def recognise(self, log: LogFile) -> Reader:
+        """The reader that a file fits by its content. Errors as `sniff`."""
+        sniffed = sniff(log.path)
+        self._recognised.setdefault(sniffed.reader.name, sniffed.reason)
+        return sniffed.reader
 
     def read(self, log: LogFile, reader: Reader) -> None:
         """Reads one file whole before any of it counts: an error leaves no trace of it.
@@ -193,6 +200,7 @@ class _Run:
             rules=dict(sorted(self._rules.items())),
             partitions=sorted(self._partitions),
             skipped_kinds=dict(sorted(self._skipped.items())),
+            recognised=dict(sorted(self._recognised.items())),
             unreadable=self.unreadable,
             unmapped=dict(sorted(self._c.nodes.unmapped.items())),
             samples=dict(sorted(self._samples.items())),

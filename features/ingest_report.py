@@ -10,7 +10,8 @@ from typing import Any
 class IngestReport:
     """What became of the rows. read = accepted + quarantined + skipped + duplicates.
 
-    `format`: the formats met, joined by `,`. `rules`: first broken rule -> rows, and `samples`: rule -> where the first
+    `format`: the formats met, joined by `,`; `recognised`: format -> why the first file of it was taken for one, where
+    that was left to ingest. `rules`: first broken rule -> rows, and `samples`: rule -> where the first
     such row stands and why. `skipped_kinds` sums to `skipped`. `partitions`: those that hold rows of these files.
     `unreadable`: file -> why nothing in it could be read. `unmapped`: node name without a valid alias -> rows.
     `corrected`: rule -> rows that were set right and accepted; `clock_offsets_us`: node -> what was added to its times.
@@ -26,6 +27,7 @@ class IngestReport:
     duplicates: int
     rules: dict[str, int]
     partitions: list[str]
+    recognised: dict[str, str] = field(default_factory=dict)
     skipped_kinds: dict[str, int] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
     unmapped: dict[str, int] = field(default_factory=dict)

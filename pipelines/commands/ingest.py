@@ -94,6 +94,8 @@ def _tell(report: IngestReport) -> None:
         f"{report.files} file(s), {report.format}: {report.read} rows read = {report.accepted} accepted + "
         f"{report.quarantined} quarantined + {report.skipped} skipped + {report.duplicates} duplicates"
     )
+    for name, why in report.recognised.items():
+        say(f"recognised {name}: {why}")
     for title, counts in (
         ("quarantined by rule", report.rules),
         ("skipped by kind", report.skipped_kinds),

@@ -61,6 +61,7 @@ def test_report_has_the_keys_that_scripts_rely_on(tmp_path: Path) -> None:
         "partitions": ["requests/pool=a/day=2026-01-05"],
     }
     assert not report.nothing_read
+    assert report.recognised == {"routecal-requests": "lines have request_id, arrived_at_us and prompt_tokens"}
 
 
 @pytest.mark.parametrize(
