@@ -10,7 +10,7 @@ from typing import Any
 
 from features.errors import SourceError
 from features.readers.lines import decode_object, split_lines
-from features.readers.plain import read_blocks
+from features.readers.plain import is_text, read_blocks
 
 HEAD_BYTES = 1 << 20
 DOCUMENT_BYTES_MAX = 64 << 20
@@ -41,7 +41,7 @@ def read_head(path: Path) -> Head:
     held = _start(path, HEAD_BYTES)
     if not held:
         raise SourceError("a log must hold at least one row", place=str(path), hint="the file is empty")
-    if b"\x00" in held[:4096]:
+    if not is_text(held):
         raise SourceError("a log must be text", place=str(path), hint="gzip and zstd are unpacked, nothing else")
     text = held.decode("utf-8", "replace")
     lines = split_lines(held)

@@ -95,18 +95,29 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes | None]]:
     chunks = whole_lines(path)
     first = next(chunks)
     if _opens_document(first.content):
-        whole = first.content
+        held = [first]
         for chunk in chunks:
-            whole += chunk.content
-            if len(whole) > DOCUMENT_BYTES_MAX:
+            held.append(chunk)
+            if sum(len(chunk.content) for chunk in held) > DOCUMENT_BYTES_MAX:
                 raise SourceError("a JSON document must be at most 64 MiB", place=str(path), hint="one batch a line")
-        yield _DOCUMENT, whole
-        return
+        whole = b"".join(chunk.content for chunk in held)
+        if _is_object(whole):
+            yield _DOCUMENT, whole
+            return
+        chunks = iter(held[1:])  # a cut line came first
     for chunk in chain((first,), chunks):
         if chunk.cut_short:
             yield chunk.first_row, None
             return
         yield from enumerate(split_lines(chunk.content), chunk.first_row)
+
+
+def _is_object(content: bytes) -> bool:
+    try:
+        _decode(content)
+    except _MisfitError:
+        return False
+    return True
 
 
 def _opens_document(content: bytes) -> bool:

@@ -39,7 +39,7 @@ def whole_lines(path: Path) -> Iterator[Chunk]:
             # What follows the last whole line was cut as well: both are one bad line.
             yield Chunk(row, rest, cut_short=True)
             return
-        if empty and b"\x00" in block[:4096]:
+        if empty and not is_text(block):
             raise SourceError("a log must be text", place=str(path), hint="gzip and zstd are unpacked, nothing else")
         empty = False
         cut = block.rfind(b"\n") + 1
@@ -55,6 +55,12 @@ def whole_lines(path: Path) -> Iterator[Chunk]:
         yield Chunk(row, rest)
     if empty:
         raise SourceError("a log must hold at least one row", place=str(path), hint="the file is empty")
+
+
+def is_text(start: bytes) -> bool:
+    """Whether a file that starts so may be a log; a zero byte here and there is damage, and costs its line only."""
+    seen = start[:4096]
+    return seen.count(0) * 100 <= len(seen)
 
 
 def read_blocks(path: Path, size: int) -> Iterator[bytes | None]:
