@@ -55,7 +55,7 @@ WAYS: dict[int, dict[str, int]] = {
     1: {"features.readers.lines.FEW_LINES": 0, "features.readers.lines.PIECE_LINES": 1},
     2: {"features.readers.plain.CHUNK_BYTES": 300},
 }
-"""A quarter of the files is read by the way of large ones as well, another one in chunks."""
+"""One file in eight is read by the way of large ones as well, another one in chunks."""
 TOLD_APART_IN_A_CHUNK = {"prometheus-text", "prometheus-polls", "prometheus-range"}
 """Series that differ in labels only that are not kept are skipped within a chunk, and beyond it the first one stays."""
 
@@ -192,7 +192,7 @@ def fuzz(seeds: Iterable[int], folder: Path, samples: dict[str, Sample]) -> tupl
         place.mkdir()
         try:
             with limited():
-                ends[examine(file, place, seed // len(samples) % 4)] += 1
+                ends[examine(file, place, seed // len(samples) % 8)] += 1
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001  a panic of a library is no Exception
