@@ -12,6 +12,7 @@ import signal
 import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -106,7 +107,8 @@ def examine(file: Damaged, folder: Path, way: int) -> str:
         with pytest.MonkeyPatch.context() as patched:
             for name, value in WAYS[way].items():
                 patched.setattr(name, value)
-            assert load(path, other, file.name) == report, f"by way {way}"
+            same = load(path, other, file.name)
+        assert same == (report and replace(report, recognised={})), f"by way {way}: {same}"
         for table in TABLES:
             assert held_rows(other, table).equals(held_rows(lake, table)), f"{table} by way {way}"
     return "refused" if report is None else "read"
