@@ -91,9 +91,11 @@ def read_lines(
 def _cut_out(chunk: Chunk, form: _Form) -> Parsed | None:
     """A chunk whose bad lines are no JSON, without a Python object a line: they are cut out, the rest is parsed.
 
-    None if other lines are bad as well.
+    None if other lines are bad as well, or there are few.
     """
     content = chunk.content
+    if content.count(b"\n") <= FEW_LINES:
+        return None
     try:
         lines = pl.Series("line", [content.decode().removesuffix("\n")]).str.split("\n").explode()
     except UnicodeDecodeError:
