@@ -32,7 +32,7 @@ from tests.features.logs import NAME_KEY, START_US
 
 SAMPLES = all_samples()
 FILES, WORKERS = 10_000, 4
-A_FEW = 5
+A_FEW = 4
 """Files of each format in every run of the tests."""
 LIMIT_S, HANG_S = 20, 300
 
