@@ -30,6 +30,7 @@ from features.readers.prometheus_text import stem
 _US = 1_000_000
 _LIST = re.compile(rb'"values"\s*:\s*\[\s*\[')
 _END = b"]]"
+_HALVES = re.compile(r"[\ud800-\udfff]")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?Inf|NaN")
 _TIMES_END_S = 1e11
 UNNAMED, FAILED, OTHER, HISTOGRAMS = "unnamed_series", "failed_query", "other_result", "native_histogram"
@@ -120,10 +121,15 @@ def _take_answer(answer: dict[str, Any], row: int | None, found: _Found, texts: 
     for number, item in enumerate(result, 1):
         at = row or number
         metric = item.get("metric") if isinstance(item, dict) else None
-        if not isinstance(metric, dict) or not all(isinstance(value, str) for value in metric.values()):
+        if not isinstance(metric, dict) or not all(_is_text(text) for pair in metric.items() for text in pair):
             found.bad.append(BadLine(at, "data.result[].metric|type"))
         else:
             _take_series(item, metric, at, found, texts)
+
+
+def _is_text(value: object) -> bool:
+    """A text that can be written: half of a pair of surrogates cannot."""
+    return isinstance(value, str) and not _HALVES.search(value)
 
 
 def _take_series(item: dict[str, Any], metric: dict[str, str], row: int, found: _Found, texts: Sequence[bytes]) -> None:
