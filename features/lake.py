@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _POOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PART = "part.parquet"
+DAY_FOLDER = f"day={'[0-9]' * 4}-{'[0-9]' * 2}-{'[0-9]' * 2}"
+"""Pattern of the folders of days."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +145,8 @@ class Lake:
         return pl.concat([empty, *(pl.scan_parquet(path, glob=False) for path in paths)], how="diagonal")
 
     def days(self, table: str, pool: str) -> list[date]:
-        """Days that have a partition, ascending."""
-        found = self._pool_folder(table, pool).glob(f"day=*/{_PART}")
+        """Days that have a partition, ascending. A folder that is named otherwise (somebody's copy) is none."""
+        found = self._pool_folder(table, pool).glob(f"{DAY_FOLDER}/{_PART}")
         return sorted(date.fromisoformat(path.parent.name.removeprefix("day=")) for path in found)
 
     def pools(self, table: str = "requests") -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from features.errors import LakeError
+from features.lake import DAY_FOLDER
 from features.merge import quoted
 from features.schemas import TABLES, with_all_columns
 
@@ -30,7 +31,7 @@ def connect(root: Path) -> duckdb.DuckDBPyConnection:
     connection.execute("SET TimeZone = 'UTC'")
     opened: list[str] = []
     for table in TABLES:
-        paths = [str(path) for path in sorted((root / table).glob("pool=*/day=*/part.parquet"))]
+        paths = [str(path) for path in sorted((root / table).glob(f"pool=*/{DAY_FOLDER}/part.parquet"))]
         opened += paths
         connection.execute(_view(table, paths))
     for path in sorted(_SQL.glob("*.sql")):

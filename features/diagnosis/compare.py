@@ -102,7 +102,10 @@ def compare(
         if len({row["block"] for row in rows}) < 2 * FEWEST_BLOCKS:
             rows = _sums(opened, by, _SHORT_BLOCK_S)
     if not rows:
-        raise LakeError("the days must have requests to compare", value=f"{pool}, {by}", place=str(lake.root))
+        raise LakeError(
+            "the days must have requests to compare, whose value is known", value=f"{pool}, {by}", place=str(lake.root),
+            hint=f"compare by another column ({', '.join(COLUMNS)}) or ingest more logs",
+        )  # fmt: skip
     order = list(dict.fromkeys(row["value"] for row in sorted(rows, key=lambda r: (r["block"], r["value"]))))
     base = reference or order[0]
     if base not in order:

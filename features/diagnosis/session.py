@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from features.diagnosis.facts import DiagnosisFacts, Limits
+from features.errors import LakeError
 from features.lake import Lake
+from features.parquet import row_count
 from features.schemas import with_all_columns
 
 if TYPE_CHECKING:
@@ -75,7 +77,10 @@ class Session:
 def session(
     lake: Lake, days: Sequence[date], pool: str, facts: DiagnosisFacts, limits: Limits, spill: Path
 ) -> Iterator[Session]:
-    """A session over the lake's partitions; `spill`: a folder of this run for what does not fit into memory."""
+    """A session over the lake's partitions; `spill`: a folder of this run for what does not fit into memory.
+
+    Raises LakeError if a partition is damaged.
+    """
     import duckdb
 
     connection = duckdb.connect()
@@ -89,12 +94,22 @@ def session(
         connection.execute("SET asof_loop_join_threshold = 0")
         connection.execute(_BETWEEN)
         for table in _READ:
-            paths = [path for day in days if (path := lake.path(table, day, pool)).exists()]
+            paths = [lake.path(table, day, pool) for day in sorted(set(lake.days(table, pool)) & set(days))]
+            for path in paths:
+                row_count(path)  # says which one is damaged, and what to do
             connection.register(f"no_{table}", with_all_columns(table, pl.DataFrame()))
             connection.execute(_view(table, paths))
         for name, frame in _facts(facts).items():
             connection.register(name, frame)
         yield Session(connection)
+    except duckdb.Error as error:
+        # What is wrong with a file has one of these kinds, what is wrong with our SQL another one.
+        if type(error) not in (duckdb.Error, duckdb.IOException, duckdb.InvalidInputException):
+            raise
+        raise LakeError(
+            "partitions must be readable", value=str(error).splitlines()[0], place=str(lake.root),
+            hint="remove a damaged file and ingest its day again",
+        ) from error  # fmt: skip
     finally:
         connection.close()
 

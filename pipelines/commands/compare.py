@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from datetime import date, timedelta
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,14 +42,15 @@ def compare(
     from pipelines.night.predicted import with_prediction
     from policies.store import PolicyStore
 
-    span = _span(days)
+    start, end = _span(days)
     settings = settings_if_any(settings_path)
     known = settings is not None and (settings_path is not None or pool_name in settings.pools)
-    facts = pool_facts(settings.pool(pool_name), span[-1]) if settings is not None and known else DiagnosisFacts()
+    held = Lake(lake_root(lake, settings))
+    span = [day for day in held.days("requests", pool_name) if start <= day <= end]
+    last = span[-1] if span else end
+    facts = pool_facts(settings.pool(pool_name), last) if settings is not None and known else DiagnosisFacts()
     with tempfile.TemporaryDirectory(prefix="routecal-compare-") as spill:
-        found = run(
-            Lake(lake_root(lake, settings)), span, pool_name, by, facts=facts, spill=Path(spill), reference=reference
-        )
+        found = run(held, span, pool_name, by, facts=facts, spill=Path(spill), reference=reference)
     store = None if settings is None else PolicyStore(settings.storage.store, pool_name)
     shown = [with_prediction(one, store) for one in found]
     if not shown:
@@ -60,13 +61,13 @@ def compare(
         emit({"pool": pool_name, "days": [day.isoformat() for day in span], "by": by, "comparisons": shown})
 
 
-def _span(text: str) -> list[date]:
+def _span(text: str) -> tuple[date, date]:
     first, dots, last = text.partition("..")
     start = iso_day("--days", first)
     end = iso_day("--days", last) if dots else start
     if end < start:
         raise SettingsError("--days must not end before it begins", value=text)
-    return [start + timedelta(days=k) for k in range((end - start).days + 1)]
+    return start, end
 
 
 def _tell(one: Mapping[str, Any], measures: Mapping[str, str]) -> None:

@@ -88,6 +88,17 @@ def test_an_absent_partition_has_no_rows(tmp_path: Path) -> None:
         lake.digest("requests", DAY, "a")
 
 
+def test_a_folder_that_names_no_day_is_none_of_the_lakes(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.write("requests", DAY, "a", some_requests(), sources={})
+    held = lake.path("requests", DAY, "a")
+    for name in ("day=garbage", "day=2026-01-05.bak", "day="):
+        held.parent.with_name(name).mkdir()
+        (held.parent.with_name(name) / held.name).write_bytes(held.read_bytes())
+    assert lake.days("requests", "a") == [DAY]
+    assert query(tmp_path, "SELECT count(*) AS n FROM requests")["n"].to_list() == [5]
+
+
 def test_a_damaged_partition_is_an_error_with_its_place(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.write("requests", DAY, "a", some_requests(), sources={})

@@ -1,6 +1,6 @@
 -- One row a P and in all (node null): prompt tokens, what was hit, and what an endless cache of the day would have hit.
--- Over requests whose hashes and hit are known; `hashed_*` over all that have hashes. Tokens of blocks are estimates where
--- keys were sampled.
+-- Requests whose P is unknown count in all only. Over requests whose hashes and hit are known; `hashed_*` over all that
+-- have hashes. Tokens of blocks are estimates where keys were sampled.
 WITH asked AS (
     SELECT
         prefill_node AS node,
@@ -15,6 +15,7 @@ WITH asked AS (
         WHERE block_hashes IS NOT NULL
     )
     GROUP BY GROUPING SETS ((), (prefill_node))
+    HAVING grouping(prefill_node) = 1 OR prefill_node IS NOT NULL
 ),
 could AS (
     SELECT
@@ -29,6 +30,7 @@ could AS (
             AS beyond_tokens
     FROM blocks
     GROUP BY GROUPING SETS ((), (node))
+    HAVING grouping(node) = 1 OR node IS NOT NULL
 )
 SELECT
     asked.*,

@@ -118,3 +118,14 @@ def test_reference_and_column_are_checked(tmp_path: Path) -> None:
         run(tmp_path / "d", rows, by="tenant")
     with pytest.raises(LakeError, match="requests to compare"):
         run(tmp_path / "e", rows, by="router_id")
+
+
+def test_a_damaged_partition_is_named(tmp_path: Path) -> None:
+    rows = [*served("v1", 100), *served("v2", 80)]
+    lake = lake_of(tmp_path / "lake", requests=rows)
+    path = lake.path("requests", DAY, POOL)
+    whole = path.read_bytes()
+    for damaged in (whole[: len(whole) // 2], b"", b"PAR1" + bytes(len(whole) // 2) + whole[len(whole) // 2 + 4 :]):
+        path.write_bytes(damaged)
+        with pytest.raises(LakeError, match="ingest its day again"):
+            compare(lake, [DAY], POOL, "policy_version", facts=FACTS, spill=tmp_path / "spill")

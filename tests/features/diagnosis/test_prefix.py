@@ -54,6 +54,15 @@ def test_a_trace_without_hits_has_a_ceiling_all_the_same(tmp_path: Path) -> None
     assert "29 % of the prompt tokens" in cache.text
 
 
+def test_requests_of_an_unknown_node_count_in_all_only(tmp_path: Path) -> None:
+    rows = [prompt(0, "p0", [1, 2]), prompt(1000, "p0", [1, 2], cached=100), prompt(2000, "p0", [1, 2], cached=100)]
+    rows[1]["prefill_node"] = None
+    found = tables(tmp_path, requests=rows)["prefix"]
+    assert [row["node"] for row in found] == [None, "p0"]
+    assert [row["hashed_requests"] for row in found] == [3, 2]
+    assert [row["hashed_ceiling_tokens"] for row in found] == [400, 200]
+
+
 def test_the_last_token_is_never_a_hit(tmp_path: Path) -> None:
     rows = [prompt(0, "p0", [1]), prompt(1000, "p0", [1])]
     for row in rows:

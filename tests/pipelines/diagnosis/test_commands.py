@@ -119,6 +119,13 @@ def test_compare_by_router_has_nothing_to_compare(planted: Planted) -> None:
     assert "nothing to compare" in text
 
 
+def test_only_days_of_the_lake_are_looked_at(planted: Planted) -> None:
+    where = ("--pool", POOL, "--by", "router_id", "--settings", settings(planted), "--json")
+    code, got, _ = run("compare", "--days", "0001-01-01..9999-12-31", *where)
+    assert code == 0
+    assert got["days"] == [str(DAY)]
+
+
 def test_a_prediction_stands_beside_what_came_of_it(tmp_path: Path) -> None:
     from features.diagnosis.compare import Comparison, Effect
     from pipelines.night.predicted import predicted_gain, prediction_text, with_prediction
