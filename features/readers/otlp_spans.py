@@ -11,6 +11,7 @@ Lines are decoded one by one: for JSON as nested as this, that takes a third of 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, count, repeat
@@ -35,6 +36,7 @@ _ROW_DTYPES = {**TABLES["request_parts"].dtypes, ROW: pl.Int64}
 _KEY, _AT = ("request_id", "part", "part_at_us", "rank"), "_at"
 _TIME_NS_MAX, _DIGITS = 2**63, 20
 _FIRST_LINES, _DOCUMENT = 40, 0
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class _MisfitError(Exception):
@@ -154,18 +156,24 @@ def _take(row: int, line: bytes, held: _Held) -> None:
     rows = count(1) if row == _DOCUMENT else repeat(row)
     try:
         value = _decode(line)
+        halves = _HALF.search(line) is not None
         for resource_spans in _list(value, _ROOT, missing_ok=False):
             sender = origin(_attributes(resource_spans.get("resource") or {}, "resource.attributes"))
             for scope in _list(resource_spans, "scopeSpans"):
                 for span in _list(scope, "spans"):
-                    _take_span(next(rows), span, sender, held)
+                    _take_span(next(rows), span, sender, held, halves=halves)
     except _MisfitError as misfit:
         held.bad.append(BadLine(max(row, 1), str(misfit)))
 
 
-def _take_span(row: int, span: dict[str, Any], sender: Origin, held: _Held) -> None:
+def _take_span(row: int, span: dict[str, Any], sender: Origin, held: _Held, *, halves: bool) -> None:
+    """`halves`: a text may hold half of a pair of surrogates, which cannot be written."""
     try:
         found = _row(span, sender)
+        if halves and isinstance(found, dict):
+            for name, value in found.items():
+                if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
+                    raise _MisfitError(f"{name}|type")
     except _MisfitError as misfit:
         held.bad.append(BadLine(row, str(misfit)))
         return

@@ -41,3 +41,14 @@ def test_spans_behind_a_cut_line_that_fills_the_first_chunk(tmp_path: Path, monk
     report = ingest(path, format="otlp-spans", pool="a", lake=Lake(tmp_path / "lake"))
     assert (report.accepted, report.rules) == (6, {"json": 1})
     assert report.samples["json"]["row"] == 1
+
+
+@pytest.mark.parametrize(("name", "text"), [("otlp-spans", b"chatcmpl-r0"), ("prometheus-range", b"vllm:")])
+def test_half_a_pair_of_surrogates_costs_what_it_stands_in(name: str, text: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    content = SAMPLES[name].make(6)
+    assert text in content
+    path.write_bytes(content.replace(text, text + b"\\ud800", 1))
+    report = ingest(path, format=name, pool="a", lake=Lake(tmp_path / "lake"), starts_at_us=START_US)
+    assert report.read == report.accepted + report.quarantined + report.skipped + report.duplicates
+    assert report.quarantined == 1
