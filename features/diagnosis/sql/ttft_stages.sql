@@ -27,7 +27,8 @@ SELECT
     quantile_cont(ms, 0.5) AS p50_ms,
     quantile_cont(ms, 0.95) AS p95_ms,
     quantile_cont(ms, 0.99) AS p99_ms,
-    sum(ms) / nullif(any_value(sum_ms), 0) AS share_frac
+    -- Where no request waited at all, no stage had a part in it.
+    CASE WHEN any_value(sum_ms) = 0 THEN 0 ELSE sum(ms) / any_value(sum_ms) END AS share_frac
 FROM long
 JOIN total USING (value)
 GROUP BY value, stage

@@ -107,3 +107,16 @@ def test_ratio_of_sums_needs_blocks_for_an_interval() -> None:
 )
 def test_percent(share: float, text: str) -> None:
     assert percent(share) == text
+
+
+def test_requests_that_took_no_time_have_no_fault(tmp_path: Path) -> None:
+    # All stages at one moment: a coarse clock, or a client that had gone.
+    stages = ("decided", "p_start", "p_end", "t_start", "t_end", "admitted", "first", "end")
+    rows = [
+        request(at, **dict.fromkeys(stages, float(at)), prefill_node=f"p{at % 2}", decode_node=f"d{at % 2}")
+        for at in range(300)
+    ]
+    lake = lake_of(tmp_path / "lake", requests=rows)
+    found = diagnose(lake, DAY, POOL, facts=DiagnosisFacts(), spill=tmp_path / "spill")
+    assert found.findings == ()
+    assert found.sentences
