@@ -30,8 +30,13 @@ class Mode:
 
 
 def say(text: str = "") -> None:
-    """A line for people, on stderr."""
-    sys.stderr.write(text + "\n")
+    """A line for people, on stderr. Names of logs stand in it: what would steer a terminal is shown as a mark."""
+    sys.stderr.write("\n".join(plain(line) for line in text.split("\n")) + "\n")
+
+
+def plain(text: str) -> str:
+    """A text for a terminal, without characters that steer it."""
+    return text if text.isprintable() else "".join(one if one.isprintable() else "\ufffd" for one in text)
 
 
 def emit(value: dict[str, Any]) -> None:

@@ -23,6 +23,7 @@ _COLOURS = {
     "router": "#7a6f9b", "queue": BAD, "compute": PLAIN, "reservation": "#c98a2b", "transfer": "#4f8fbf",
     "admission": "#b8a23a", "first_step": GOOD, "unattributed": "#d3d9de",
 }  # fmt: skip
+_LABEL_CHARS = 28
 _METRICS = (
     ("prefill", "waiting_prompt_tokens", "P: prompt tokens that wait"),
     ("decode", "running_tokens", "D: running tokens"),
@@ -60,8 +61,11 @@ def _stages(tables: Mapping[str, Rows], dimensions: tuple[str, str]) -> Figure |
             if not any(value >= 0.01 for value in ms.values()):
                 continue
             widths = [ms.get(value, 0.0) for value in values]
-            axis.barh(values, widths, left=[left[v] for v in values], color=_COLOURS[name], label=STAGES[name])
+            axis.barh(
+                range(len(values)), widths, left=[left[v] for v in values], color=_COLOURS[name], label=STAGES[name]
+            )
             left = {value: left[value] + width for value, width in zip(values, widths, strict=True)}
+        axis.set_yticks(range(len(values)), [_label(value) for value in values])
         axis.set(title=f"TTFT by {dimension.replace('_', ' ')}", xlabel="ms, mean")
     handles = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
     axes[-1].legend(handles.values(), handles.keys(), frameon=False, fontsize=6)
@@ -80,7 +84,7 @@ def _loads(tables: Mapping[str, Rows]) -> Figure | None:
         nodes = sorted({row["node"] for row in mine})
         for node in nodes:
             points = [((row["window_us"] - first) / 6e7, row["value"]) for row in mine if row["node"] == node]
-            axis.plot(*zip(*points, strict=True), linewidth=1, label=node)
+            axis.plot(*zip(*points, strict=True), linewidth=1, label=_label(node))
         axis.set(title=title, xlabel="minutes")
         if len(nodes) <= 10:
             axis.legend(frameon=False, fontsize=6, ncols=2)
@@ -101,3 +105,10 @@ def _prefix(tables: Mapping[str, Rows]) -> Figure | None:
     axis.set(title="Prompt tokens that could have been prefix hits", xlabel="%")
     axis.legend(frameon=False, fontsize=6, ncols=len(parts), loc="upper center", bbox_to_anchor=(0.5, -0.45))
     return figure
+
+
+def _label(name: str) -> str:
+    """A name of a log as a chart can show it: short, printable, and no formula."""
+    shown = "".join(one if one.isascii() and one.isprintable() else "?" for one in name)
+    shown = shown if len(shown) <= _LABEL_CHARS else shown[: _LABEL_CHARS - 2] + ".."
+    return shown.replace("$", r"\$")

@@ -7,6 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from features.diagnosis.answers import STAGES
+from pipelines.console import plain
 from pipelines.report.diagnosis_figures import CAPTIONS, diagnosis_figures
 from pipelines.report.figures import png_base64
 from pipelines.report.page import STYLE, html_table
@@ -31,6 +32,7 @@ SHOWN = (
 )
 """Tables of the page, with their titles."""
 _MANY_ROWS = 40
+_NAME_WIDTH = 16
 
 
 def diagnosis_html(diagnosis: Diagnosis) -> str:
@@ -90,7 +92,13 @@ def stage_rows(tables: Mapping[str, Any], dimensions: tuple[str, ...] = ()) -> t
     for (dimension, value), stages in found.items():
         total = stages["ttft"]
         cells = [cell_text(stages[name]["mean_ms"]) if name in stages else "?" for name in STAGES]
-        first = [dimension, value, str(total["requests"]), cell_text(total["mean_ms"]), cell_text(total["p99_ms"])]
+        first = [
+            dimension,
+            value,
+            cell_text(total["requests"]),
+            cell_text(total["mean_ms"]),
+            cell_text(total["p99_ms"]),
+        ]
         rows.append([*first, *cells])
     return head, rows
 
@@ -118,6 +126,8 @@ def cell_text(value: object) -> str:
         return "?"
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
     if isinstance(value, list):
         return ", ".join(f"{item:.2f}" if isinstance(item, float) else str(item) for item in value)
     return str(value)
@@ -126,10 +136,13 @@ def cell_text(value: object) -> str:
 def _rich(title: str, head: list[str], rows: list[list[str]]) -> Table:
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False, title=title, title_justify="left")
     for at, name in enumerate(head):
-        table.add_column(name, justify="left" if at < 2 else "right")
+        # Names stay whole as long as they are short: the numbers' heads can be broken, names cannot.
+        longest = max((len(row[at]) for row in rows), default=0)
+        table.add_column(name, justify="left" if at < 2 else "right", min_width=min(longest, _NAME_WIDTH))
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(Text(plain(cell)) for cell in row))  # as it is: a name may look like markup
     return table
