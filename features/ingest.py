@@ -108,6 +108,7 @@ class _FileRows:
     skipped: Counter[str] = field(default_factory=Counter)
     bad: list[pl.DataFrame] = field(default_factory=list)
     parsed: int = 0
+    duplicates: int = 0
 
 
 class _Run:
@@ -222,7 +223,7 @@ class _Run:
         source = {"source": pl.lit(reader.name), "source_file": pl.lit(log.name)}
         checked = check(table, self._named(table, batch.frame, held.digest).with_columns(**source), held.judge.rules)
         held.bad += [rows for rows in (checked.quarantined,) if rows.height]
-        self._counts["duplicates"] += checked.duplicates
+        held.duplicates += checked.duplicates
         held.judge.see(checked.accepted)
         for day, rows in _by_day(table, checked.accepted):
             held.staged.add(table, day, rows)
@@ -234,6 +235,7 @@ class _Run:
         self._offsets.update(verdict.offsets_us)
         self._formats.add(reader.name)
         self._skipped.update(held.skipped)
+        self._counts["duplicates"] += held.duplicates
         for key, parts in held.staged.parts.items():
             if held.staged.rows[key]:
                 self._parts.setdefault(key, []).extend(parts)
@@ -274,10 +276,11 @@ def _by_day(table: str, rows: pl.DataFrame) -> Iterator[tuple[date, pl.DataFrame
 
 
 def _no_rows(reader: Reader, log: LogFile, held: _FileRows) -> SourceError:
-    rule = held.bad[0]["rule"][0] if held.bad else "no_rows"
+    other = sum(rows.height for rows in held.bad)
+    first = f", the first breaks `{held.bad[0]['rule'][0]}`" if held.bad else ""
     return SourceError(
         f"a log must hold rows of the format {reader.name}",
-        value=f"{sum(rows.height for rows in held.bad)} other lines, the first breaks `{rule}`",
+        value=f"{other} other lines{first}",
         place=str(log.path),
         hint="is the format right, and the file whole?",
     )

@@ -28,6 +28,8 @@ REASONS: dict[str, str] = {
     "json_object": "the line is JSON, but no object",
     "utf8": "the line is not UTF-8",
     "csv": "the line does not have the fields of the header",
+    "csv_fields": "the line has fewer or more fields than the header",
+    "csv_quote": "a quote is not closed on its line, or stands inside a field",
     "file_cut_short": "the packed file ends early or is damaged; what stands before the fault was read",
     "file_unreadable": "nothing in the file could be read",
     "decision_incomplete": "another candidate of the decision broke a rule, so its propensities do not add up",

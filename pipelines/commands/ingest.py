@@ -108,7 +108,8 @@ def _tell(report: IngestReport) -> None:
         if counts:
             say(f"{title}: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
     for rule, sample in report.samples.items():
-        say(f"  {rule}, first at {sample['file']} row {sample['row']}: {sample['reason']}")
+        row = "" if sample["row"] is None else f" row {sample['row']}"
+        say(f"  {rule}, first at {sample['file']}{row}: {sample['reason']}")
     for name, why in report.unreadable.items():
         say(f"could not be read: {name}: {why}")
     for partition in report.partitions:

@@ -13,6 +13,7 @@ from features.errors import SourceError
 from features.ingest import ingest
 from features.ingest_report import IngestReport
 from features.lake import Lake
+from features.readers import plain
 from tests.features.logs import LINE, START_US, decision, lines, poll, request
 
 FOREIGN = [(log, name) for log in LINE for name in LINE if name != log]
@@ -84,6 +85,25 @@ def test_counters_beyond_any_engine_are_quarantined(tmp_path: Path) -> None:
 def test_a_decision_without_candidates_is_no_decision(tmp_path: Path) -> None:
     log = write(tmp_path / "x.jsonl", lines(decision(0), decision(1), decision(2, candidates=None)))
     assert load(log, tmp_path / "lake").rules == {"candidates|nullability": 1}
+
+
+def test_a_file_that_fails_half_way_leaves_no_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain, "CHUNK_BYTES", 2_000)
+    monkeypatch.setattr(plain, "LINE_BYTES_MAX", 4_000)
+    twice = decision(0)
+    twice["candidates"] = [*twice["candidates"], twice["candidates"][0]]
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    write(folder / "a.jsonl", lines(*(twice for _ in range(5))) + b"x" * 10_000)
+    write(folder / "b.jsonl", lines(decision(1)))
+    report = load(folder, tmp_path / "lake")
+    assert (report.read, report.accepted, report.quarantined, report.duplicates) == (3, 2, 1, 0)
+
+
+def test_an_answer_without_series_has_no_rows(tmp_path: Path) -> None:
+    log = write(tmp_path / "x.json", b'{"status": "success", "data": {"resultType": "matrix", "result": []}}')
+    with pytest.raises(SourceError, match="got '0 other lines'"):
+        load(log, tmp_path / "lake")
 
 
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:

@@ -201,3 +201,6 @@ def test_routecal_names_finds_a_tenant_again(tmp_path: Path) -> None:
     )
     nothing = routecal("names", "0" * 20, "--lake", root, "--json")
     assert (nothing.exit_code, json.loads(nothing.stdout)) == (1, {"names": []})
+    assert "of that hash" in nothing.stderr
+    nowhere = routecal("names", "--lake", tmp_path / "nowhere", "--json")
+    assert (nowhere.exit_code, json.loads(nowhere.stdout)["error"]["rule"]) == (2, "a lake must exist")

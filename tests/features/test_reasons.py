@@ -30,5 +30,6 @@ def test_rules_of_columns_and_tables_have_reasons(table: str) -> None:
 def test_rules_of_readers_have_reasons() -> None:
     text = "".join(path.read_text("utf-8") for path in sorted(READERS.glob("*.py")))
     named = set(re.findall(r"BadLine\([^)\n]*?\"(?:[a-z_.]+\|)?([a-z_]+)\"", text))
-    assert {"json", "file_cut_short", "type"} <= named
+    named |= set(re.findall(r"None, \"([a-z_]+)\"", text))
+    assert {"json", "json_object", "file_cut_short", "type", "csv_fields"} <= named
     assert {name for name in named if name not in REASONS} == set()
