@@ -28,8 +28,21 @@ def write_rows(path: Path, batches: Iterable[pl.DataFrame], empty: pl.DataFrame,
     try:
         with whole_file(path) as out:
             _sink(out, batches, empty, sources)
-    except OSError as error:
-        raise LakeError("a file must be writable", value=error.strerror, place=str(path)) from error
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise_if_of_disk(error, path)
+        raise
+
+
+def raise_if_of_disk(error: Exception, path: Path) -> None:
+    """Raises LakeError if writing `path` failed because of the machine: a full disk, a place that is closed to us.
+
+    polars tells that in a text only, as a fault of the file's form; what it tells without is a fault of ours.
+    """
+    told = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
+    if isinstance(error, OSError) or "(os error " in str(error):
+        raise LakeError(
+            "a file must be writable", value=told, place=str(path), hint="is there room on the disk?"
+        ) from error
 
 
 def parquet_bytes(frame: pl.DataFrame, sources: Mapping[str, str]) -> bytes:

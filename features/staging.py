@@ -15,6 +15,7 @@ from typing import IO
 import polars as pl
 
 from features.errors import LakeError
+from features.parquet import raise_if_of_disk
 from features.schemas import PROVENANCE, TABLES
 
 HELD_BYTES = 32 << 20
@@ -184,6 +185,13 @@ def _known(table: str, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def write_part(path: Path, frame: pl.DataFrame, table: str) -> None:
-    """A part on disk, by time in small row groups, so that a range of time is read without the rest."""
+    """A part on disk, by time in small row groups, so that a range of time is read without the rest.
+
+    Raises LakeError if it cannot be written.
+    """
     ordered = frame.sort(TABLES[table].time_column, AT)
-    ordered.write_parquet(path, compression="lz4", statistics=True, row_group_size=_PART_GROUP_ROWS)
+    try:
+        ordered.write_parquet(path, compression="lz4", statistics=True, row_group_size=_PART_GROUP_ROWS)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise_if_of_disk(error, path)
+        raise

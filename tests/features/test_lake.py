@@ -9,6 +9,7 @@ import pytest
 from features.errors import LakeError
 from features.lake import Lake
 from features.schemas import TABLES, with_all_columns
+from features.staging import AT, write_part
 from features.views import query, view_names
 
 DAY = date(2026, 1, 5)
@@ -200,3 +201,18 @@ def test_a_write_that_fails_leaves_the_old_partition(tmp_path: Path, monkeypatch
         lake.write("requests", DAY, "a", some_requests(9), sources={})
     assert lake.digest("requests", DAY, "a") == before.digest
     assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_a_full_disk_is_no_fault_of_ours_whoever_tells_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = Lake(tmp_path)
+    before = lake.write("requests", DAY, "a", some_requests(3), sources={})
+    with pytest.raises(LakeError, match="room on the disk"):
+        write_part(Path("/dev/full"), some_requests(3).with_columns(pl.int_range(3).alias(AT)), "requests")
+
+    def full(*_: object) -> None:
+        raise pl.exceptions.ComputeError("parquet: underlying IO error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("features.parquet._sink", full)
+    with pytest.raises(LakeError, match="room on the disk"):
+        lake.write("requests", DAY, "a", some_requests(9), sources={})
+    assert lake.digest("requests", DAY, "a") == before.digest
