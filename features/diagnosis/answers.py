@@ -112,6 +112,8 @@ def _slo(tables: Tables) -> Answer:
 
 def _balancing(tables: Tables) -> Answer:
     share, looked = avoidable(tables), decisions(tables)
+    if share is None and looked >= FEWEST_DECISIONS:
+        return Answer("balancing", "unknown", None, "Whether balancing is worth it is unknown: no request waited.")
     if share is None or looked < FEWEST_DECISIONS:
         text = (
             "Whether balancing is worth it is unknown: the log must say which nodes were chosen and when they were "
