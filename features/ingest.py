@@ -76,7 +76,7 @@ def ingest(
                 run.read(log, fixed or run.recognise(log))
             except SourceError as error:
                 errors.append(error)
-                run.unreadable[log.name] = str(error)
+                run.unreadable[log.name] = str(error).replace(str(log.path), log.name)  # a member of an archive
         if len(errors) == len(logs):
             raise errors[0]
         if errors:

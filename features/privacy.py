@@ -29,14 +29,14 @@ _CACHED = 100_000
 _MAP = {"pool": pl.String, "column": pl.String, "hash": pl.String, "name": pl.String}
 
 
-def check_key(key: bytes) -> bytes:
+def check_key(key: bytes, place: str = KEY_VARIABLE) -> bytes:
     """`key`, if it is long enough not to be guessed.
 
     Raises SettingsError otherwise.
     """
     if len(key) < KEY_BYTES_MIN:
         raise SettingsError(
-            f"a key of names must have {KEY_BYTES_MIN} bytes or more", place=KEY_VARIABLE, hint="openssl rand -hex 16"
+            f"a key of names must have {KEY_BYTES_MIN} bytes or more", place=place, hint="openssl rand -hex 16"
         )
     return key
 
@@ -128,7 +128,10 @@ def key_of_lake(root: Path) -> bytes:
         with _one_at_a_time(root):
             if not path.exists():  # another ingest may have drawn one
                 keep_key(root, secrets.token_hex(32).encode())
-    return check_key(path.read_bytes())
+    try:
+        return check_key(path.read_bytes(), str(path))
+    except OSError as error:
+        raise LakeError("the lake's key of names must be readable", value=error.strerror, place=str(path)) from error
 
 
 def keep_key(root: Path, key: bytes) -> None:

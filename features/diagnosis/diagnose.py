@@ -60,13 +60,21 @@ def diagnose(
     if not lake.path("requests", day, pool).exists():
         raise LakeError(
             "a day must have requests to be diagnosed", value=f"{pool} {day}", place=str(lake.root),
-            hint="routecal ingest reads its logs",
+            hint=_held(lake, pool),
         )  # fmt: skip
     with session(lake, [day], pool, facts, limits, spill) as opened:
         tables = tables_of(opened, facts, limits)
     findings = findings_of(tables)
     answers = answers_of(tables, findings)
     return Diagnosis(pool, day, tuple(findings), tuple(answers), tables, tuple(_sampled(tables)))
+
+
+def _held(lake: Lake, pool: str) -> str:
+    """What could be diagnosed instead."""
+    days, pools = lake.days("requests", pool), lake.pools()
+    if days:
+        return f"{pool} has requests of {len(days)} days, {days[0]} to {days[-1]}; routecal ingest reads more logs"
+    return f"pools with requests: {', '.join(pools)}" if pools else "routecal ingest reads its logs"
 
 
 def _sampled(tables: Mapping[str, Rows]) -> list[str]:

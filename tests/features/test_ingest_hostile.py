@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import zipfile
 from pathlib import Path
 
 import polars as pl
@@ -116,3 +117,12 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
 def test_a_name_that_no_file_can_have_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="reachable"):
         load(tmp_path / ("a" * 5_000), tmp_path / "lake")
+
+
+def test_a_member_of_an_archive_is_named_as_the_archive_names_it(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "z.zip", "w") as archive:
+        archive.writestr("a/ok.jsonl", lines(request(0)))
+        archive.writestr("empty.jsonl", b"")
+    report = load(tmp_path / "z.zip", tmp_path / "lake")
+    assert (report.accepted, report.quarantined) == (1, 1)
+    assert "at z.zip/empty.jsonl;" in report.unreadable["z.zip/empty.jsonl"]

@@ -204,3 +204,15 @@ def test_routecal_names_finds_a_tenant_again(tmp_path: Path) -> None:
     assert "of that hash" in nothing.stderr
     nowhere = routecal("names", "--lake", tmp_path / "nowhere", "--json")
     assert (nowhere.exit_code, json.loads(nowhere.stdout)["error"]["rule"]) == (2, "a lake must exist")
+
+
+def test_a_damaged_key_of_the_lake_is_named_by_its_place(tmp_path: Path) -> None:
+    key = tmp_path / "lake" / ".private" / "key"
+    key.parent.mkdir(parents=True)
+    key.write_bytes(b"short")
+    with pytest.raises(SettingsError, match=r"16 bytes or more.*\.private/key"):
+        load(tmp_path / "lake", named(0), key=None)
+    key.unlink()
+    key.mkdir()
+    with pytest.raises(LakeError, match=r"must be readable.*\.private/key"):
+        load(tmp_path / "lake", named(0), key=None)

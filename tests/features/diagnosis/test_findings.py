@@ -120,3 +120,10 @@ def test_requests_that_took_no_time_have_no_fault(tmp_path: Path) -> None:
     found = diagnose(lake, DAY, POOL, facts=DiagnosisFacts(), spill=tmp_path / "spill")
     assert found.findings == ()
     assert "Whether balancing is worth it is unknown: no request waited." in found.sentences
+
+
+def test_a_day_without_requests_says_which_have_some(tmp_path: Path) -> None:
+    lake = lake_of(tmp_path / "lake", requests=[request()])
+    for day, pool, hint in ((DAY.replace(day=9), POOL, f"1 days, {DAY} to {DAY}"), (DAY, "other", f"requests: {POOL}")):
+        with pytest.raises(LakeError, match=hint):
+            diagnose(lake, day, pool, facts=DiagnosisFacts(), spill=tmp_path / "spill")
