@@ -22,7 +22,7 @@ def sql(
     settings_path: SettingsPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask the lake in SQL. Tables and views: requests, node_loads, decisions and those of features/sql; read only."""
+    """Ask the lake in SQL, read only. Its tables are those of features/schemas.py and features/sql: SHOW TABLES."""
     from features.views import query as run
 
     root = lake_root(lake, None if lake else settings_if_any(settings_path))
