@@ -10,8 +10,9 @@ from features.quality import REASONS, Rules
 LINE_BYTES_PER_S_MAX = 2e12
 """No port of any accelerator is as fast (NVLink 5: 1.8e12 bytes/s); used where the pool's line rate is unknown."""
 TOLERANCE = 1.25
-"""Rates are quoted in round numbers, and the hosts that stamp a transfer's start and end differ a little; what measures a
-part of the whole is wrong by a factor of two or more."""
+"""Rates are quoted in round numbers, and the hosts that stamp a transfer's start and end differ a little; what measures
+a part of the whole is wrong by a factor of two or more.
+"""
 _ROUNDING_US, _MS_US, _S_US = 2, 1_000, 1_000_000
 _RANK = r"/dp\d+$"
 
