@@ -87,7 +87,8 @@ def sql_type(dtype: Any) -> str:  # noqa: ANN401  a polars dtype, class or insta
 
 
 def _azure_polars(path: Path, out: Path) -> None:
-    write(pl.read_csv(path, columns=["TIMESTAMP", "ContextTokens", "GeneratedTokens"]), out)
+    frame = pl.read_csv(path, columns=["TIMESTAMP", "ContextTokens", "GeneratedTokens"])
+    write(frame.with_columns(pl.col("TIMESTAMP").str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit="us")), out)
 
 
 def _csv_duckdb(path: Path, out: Path) -> None:

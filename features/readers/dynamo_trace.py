@@ -22,7 +22,7 @@ from typing import Any
 import polars as pl
 
 from features.readers.base import Batch, ReadContext, Reader, without_null
-from features.readers.head import Head
+from features.readers.head import Head, read_head
 from features.readers.lines import ROW, read_lines
 from features.readers.units import MS_US, whole_us
 
@@ -77,7 +77,8 @@ _EVENT: dict[str, Any] = {
     "tool": pl.Struct({"tool_call_id": pl.String()}),
     "request": _REQUEST,
 }
-_SCHEMA = {**_EVENT, "event": pl.Struct(_EVENT)}
+_WRAPPED = {"event": pl.Struct(_EVENT)}
+_SCHEMA = {**_EVENT, **_WRAPPED}
 
 
 def _sniff(head: Head) -> str:
@@ -90,19 +91,29 @@ def _sniff(head: Head) -> str:
 
 def _read(path: Path, context: ReadContext) -> Iterator[Batch]:
     started = pl.DataFrame(schema={"session": pl.String, "call": pl.String})
-    for parsed in read_lines(path, _SCHEMA):
-        wrapped = pl.col("event").is_not_null()
-        events = parsed.frame.select(
-            ROW,
-            *(
-                pl.when(wrapped).then(pl.col("event").struct.field(name)).otherwise(pl.col(name)).alias(name)
-                for name in _EVENT
-            ),
-        )
-        events, bare = without_null(events, "event_type")
+    schema = _layout(path)
+    for parsed in read_lines(path, schema):
+        events, bare = without_null(_events(parsed.frame), "event_type")
         ended = events.filter(pl.col("event_type") == _END)
         kinds, started = _other_events(events.filter(pl.col("event_type") != _END), started)
         yield Batch(_requests(ended, context), [*parsed.bad, *bare], kinds)
+
+
+def _layout(path: Path) -> dict[str, Any]:
+    """Fields of a line: events are wrapped, bare, or both by turns. Half of the fields take half of the time."""
+    wrapped = {isinstance(value.get("event"), dict) for value in read_head(path).objects}
+    return _SCHEMA if len(wrapped) != 1 else dict(_WRAPPED) if wrapped == {True} else dict(_EVENT)
+
+
+def _events(lines: pl.DataFrame) -> pl.DataFrame:
+    """Events of lines of any layout."""
+    if "event" not in lines.columns:
+        return lines
+    inner = {name: pl.col("event").struct.field(name) for name in _EVENT}
+    if "event_type" in lines.columns:
+        wrapped = pl.col("event").is_not_null()
+        inner = {name: pl.when(wrapped).then(field).otherwise(pl.col(name)) for name, field in inner.items()}
+    return lines.select(ROW, *(field.alias(name) for name, field in inner.items()))
 
 
 def _other_events(events: pl.DataFrame, started: pl.DataFrame) -> tuple[dict[str, int], pl.DataFrame]:
