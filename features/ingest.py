@@ -80,7 +80,7 @@ def ingest(
         if len(errors) == len(logs):
             raise errors[0]
         if errors:
-            run.quarantine("file_unreadable", len(errors), {"file": next(iter(run.unreadable)), "row": None})
+            run.refuse(len(errors))
         run.merge()
         return run.report(len(logs))
 
@@ -108,6 +108,7 @@ class _FileRows:
     skipped: Counter[str] = field(default_factory=Counter)
     bad: list[pl.DataFrame] = field(default_factory=list)
     parsed: int = 0
+    lines_bad: int = 0
     duplicates: int = 0
 
 
@@ -183,7 +184,12 @@ class _Run:
             self._names = Names(self._c.name_key or key_of_lake(self._c.lake.root), self._c.pool, self._c.lake)
         return self._names
 
-    def quarantine(self, rule: str, rows: int, sample: dict[str, Any]) -> None:
+    def refuse(self, files: int) -> None:
+        """Counts files of which nothing could be read, a row each."""
+        self._counts["read"] += files
+        self._quarantine("file_unreadable", files, {"file": next(iter(self.unreadable)), "row": None})
+
+    def _quarantine(self, rule: str, rows: int, sample: dict[str, Any]) -> None:
         """Counts rows that broke a rule."""
         self._counts["quarantined"] += rows
         self._rules[rule] += rows
@@ -191,11 +197,10 @@ class _Run:
 
     def report(self, files: int) -> IngestReport:
         """The counts."""
-        counts = {name: self._counts[name] for name in ("accepted", "quarantined", "duplicates")}
+        counts = {name: self._counts[name] for name in ("read", "accepted", "quarantined", "duplicates")}
         return IngestReport(
             format=",".join(sorted(self._formats)),
             files=files,
-            read=sum(counts.values()) + self._skipped.total(),
             skipped=self._skipped.total(),
             **counts,
             rules=dict(sorted(self._rules.items())),
@@ -217,6 +222,7 @@ class _Run:
         kinds = {kind: count for kind, count in batch.skipped.items() if count}
         held.skipped.update(kinds)
         held.parsed += batch.frame.height + sum(kinds.values())
+        held.lines_bad += len(batch.bad)
         held.bad += [rows for rows in (bad_lines(batch.bad, reader.name, log.name),) if rows.height]
         if batch.frame.is_empty():
             return
@@ -235,6 +241,8 @@ class _Run:
         self._offsets.update(verdict.offsets_us)
         self._formats.add(reader.name)
         self._skipped.update(held.skipped)
+        # Counted where rows come in, so that one that is lost on its way shows.
+        self._counts["read"] += held.parsed + held.lines_bad
         self._counts["duplicates"] += held.duplicates
         for key, parts in held.staged.parts.items():
             if held.staged.rows[key]:
@@ -243,7 +251,7 @@ class _Run:
         for bad in held.bad:
             firsts = bad.group_by("rule", maintain_order=True).agg(pl.len(), pl.col("source_row").first())
             for rule, rows, row in firsts.iter_rows():
-                self.quarantine(rule, rows, {"file": log.name, "row": row})
+                self._quarantine(rule, rows, {"file": log.name, "row": row})
         if held.bad:
             ordered = pl.concat(held.bad).sort("source_row", maintain_order=True)
             self._c.lake.write_quarantine(reader.table, self._c.pool, held.digest, [ordered])

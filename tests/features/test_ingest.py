@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from features.ingest_report import IngestReport
 from features.lake import Lake
 from features.naming import Alias, ClassRule
 from features.prefix import dense_ids, ideal_reuse
+from features.quality import Checked, check
 from tests.features.logs import NAME_KEY, START_US, decision, dynamo, lines, mooncake, poll, request
 from tests.features.shared import real_data
 
@@ -287,3 +289,15 @@ def test_the_public_mooncake_trace(tmp_path: Path) -> None:
     assert rows["source_row"].to_list() == list(range(1, 12_032))  # ties in arrival keep the file's order
     blocks = dense_ids(rows, 512)
     assert ideal_reuse(blocks).sum() / len(blocks.ids) == pytest.approx(0.37, abs=0.02)
+
+
+def test_a_row_that_is_lost_on_its_way_shows_in_the_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def losing(*given: Any) -> Checked:
+        checked = check(*given)
+        return replace(checked, accepted=checked.accepted.head(-1))
+
+    monkeypatch.setattr("features.ingest.check", losing)
+    log = write(tmp_path / "x.jsonl", *(request(i) for i in range(5)))
+    report = ingest(log, format="auto", pool="a", lake=Lake(tmp_path / "lake"), name_key=NAME_KEY)
+    assert report.read == 5
+    assert report.accepted + report.quarantined + report.skipped + report.duplicates == 4
