@@ -44,9 +44,7 @@ def emulate(
     if trace is None:
         traffic = emulated_traffic(world, pool.kv.block_tokens)
     else:
-        traffic = trace_traffic(
-            trace, slices=slices or world.file.days, speed_up=world.file.speed_up, seed=world.file.seed
-        )
+        traffic = trace_traffic(trace, slices=slices or world.file.days, speed_up=world.file.speed_up)
     tell(
         f"serving {sum(len(t.arrival_s) for t in traffic):,} requests on {len(traffic)} days "
         f"under {pool.incumbent.family}"

@@ -16,23 +16,16 @@ EPOCH_US = 1_700_000_000_000_000
 """Any wall time: only differences of arrivals are used."""
 
 
-def trace_traffic(path: Path, *, slices: int, speed_up: float, seed: int) -> tuple[DayTraffic, ...]:
+def trace_traffic(path: Path, *, slices: int, speed_up: float) -> tuple[DayTraffic, ...]:
     """The trace in `slices` parts of equal request counts, arrivals `speed_up` times faster, each part from 0.
 
-    Arrivals that share a coarse tick are spread evenly at random inside it (the tick is the smallest gap between
-    different times): the trace's clock cannot tell their order, and bursts of its making would decide the load.
-    Prefixes are the trace's own. Raises SourceError if the file is no such trace or too short.
+    The reader spreads arrivals that share a coarse tick: bursts of the trace's clock would decide the load. Prefixes are
+    the trace's own. Raises SourceError if the file is no such trace or too short.
     """
     frame = _read(path)
     if slices < 1 or len(frame) < 2 * slices:
         raise SourceError("each slice must have at least two requests", value=(len(frame), slices), place=str(path))
-    rng = np.random.default_rng([seed, 31])
     at_s = (frame["arrived_at_us"].to_numpy() - EPOCH_US) / 1e6
-    ticks = np.unique(at_s)
-    tick_s = float(np.diff(ticks).min()) if len(ticks) > 1 else 0.0
-    shared = len(ticks) < len(at_s) / 2
-    if shared:
-        at_s = at_s + rng.uniform(0, tick_s, len(at_s))
     order = np.argsort(at_s, kind="stable")
     at_s, frame = at_s[order] / speed_up, frame[order.tolist()]
     return tuple(_slice(at_s[part], frame[part.tolist()]) for part in np.array_split(np.arange(len(frame)), slices))
