@@ -19,8 +19,8 @@ EPOCH_US = 1_700_000_000_000_000
 def trace_traffic(path: Path, *, slices: int, speed_up: float) -> tuple[DayTraffic, ...]:
     """The trace in `slices` parts of equal request counts, arrivals `speed_up` times faster, each part from 0.
 
-    The reader spreads arrivals that share a coarse tick: bursts of the trace's clock would decide the load. Prefixes are
-    the trace's own. Raises SourceError if the file is no such trace or too short.
+    The reader spreads arrivals that share a coarse tick: bursts of the trace's clock would decide the load. Prefixes
+    are the trace's own. Raises SourceError if the file is no such trace or too short.
     """
     frame = _read(path)
     if slices < 1 or len(frame) < 2 * slices:
