@@ -160,15 +160,16 @@ def _bounds(rows: pl.LazyFrame, time: str) -> list[int]:
     return [*bounds, int(high) + 1]
 
 
-def spilling(folder: Path) -> duckdb.DuckDBPyConnection:
+def spilling(folder: Path, memory: str = _MEMORY) -> duckdb.DuckDBPyConnection:
     """An in-memory connection that spills to `folder`."""
     import duckdb
 
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'")
-    connection.execute(f"SET memory_limit = '{_MEMORY}'")
+    connection.execute(f"SET memory_limit = '{memory}'")
     connection.execute(f"SET temp_directory = {quoted(folder / 'spill')}")
     connection.execute("SET preserve_insertion_order = false")
+    connection.execute("SET enable_progress_bar = false")
     return connection
 
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     import duckdb
 
 _SQL = Path(__file__).parent
+_MEMORY = "2GB"
+"""The state of an aggregate over many columns is not spilled: a day of spans is held by request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ def derive(
     """
     if not any(derivation.origin == table for derivation in DERIVATIONS for table, _ in touched):
         return Derived()
-    with closing(spilling(staging.folder)) as connection:
+    with closing(spilling(staging.folder, _MEMORY)) as connection:
         run = _Run(lake, pool, staging, facts or PoolFacts(), connection, tuple(class_rules))
         changed = set(touched)
         for derivation in DERIVATIONS:
