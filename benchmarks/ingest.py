@@ -33,6 +33,8 @@ REAL = {
     "mooncake": ("mooncake-fast25", "conversation_trace.jsonl"),
     "azure-llm": ("azure-llm-2023", "AzureLLMInferenceTrace_conv.csv"),
 }
+CONVERSATIONS = {"kv-cache-tester": 40}
+"""Requests of one conversation, where a log may be of one document a line."""
 SHARED = Path(os.environ.get("ROUTECAL_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 
 
@@ -48,6 +50,10 @@ def make_log(name: str, rows: int, path: Path) -> bool:
             lines = real.read_bytes().removeprefix(real.read_bytes()[: len(sample.header)]).splitlines(keepends=True)
             for _ in range(-(-rows // len(lines))):
                 out.writelines(line.rstrip(b"\r\n") + b"\n" for line in lines)
+        elif name in CONVERSATIONS:  # a document a line
+            document = json.dumps(json.loads(sample.make(CONVERSATIONS[name])))
+            out.writelines(document.encode() + b"\n" for _ in range(-(-rows // CONVERSATIONS[name])))
+            return True
         elif sample.by_line:
             out.writelines(sample.records(-(-rows // sample.rows)))
         else:

@@ -7,7 +7,7 @@ It decodes what the reader needs, JSON inside JSON too, and nothing else.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,20 +38,20 @@ def parsers_of(reader: Reader) -> Mapping[str, Parser]:
 def schema_of(reader: Reader) -> dict[str, Any]:
     """The fields of a line that a reader asks for."""
     module = sys.modules[reader.read.__module__]
+    if reader.name == "dynamo-fpm":
+        return dict(module._Form(("event", "fpm"), "scheduled_requests").schema)  # noqa: SLF001  same
     if hasattr(module, "_SCHEMA"):
         return dict(module._SCHEMA)  # noqa: SLF001  the same fields, not a copy that ages
     if hasattr(module, "log_columns"):
         return dict(module.log_columns())
-    return {name: dtype for pick in _picks(module) for name, dtype in pick.schema.items()}
-
-
-def _picks(module: object) -> Sequence[Any]:
-    return [value for value in vars(module).values() if type(value).__name__ == "Pick"]
+    return dict(module._PICK.kinds[:2][-1].form.schema)  # noqa: SLF001  same
 
 
 def _duckdb_json(schema: Mapping[str, Any]) -> Parser:
     def parse(path: Path, out: Path) -> None:
-        columns = "{" + ", ".join(f"{name}: '{sql_type(dtype)}'" for name, dtype in schema.items()) + "}"
+        # Names that differ in case only are one to it.
+        known = {name.lower(): (name, sql_type(dtype)) for name, dtype in [*schema.items()][::-1]}
+        columns = "{" + ", ".join(f"'{name}': '{kind}'" for name, kind in known.values()) + "}"
         # `maximum_object_size`: a conversation is one object.
         source = (
             f"read_json('{path}', columns = {columns}, format = 'newline_delimited', maximum_object_size = 67108864)"

@@ -20,8 +20,8 @@ import polars as pl
 from features.readers.base import Batch, ReadContext, Reader
 from features.readers.epp_scores import PICK, TOTAL
 from features.readers.head import Head
-from features.readers.lines import ROW
-from features.readers.picked_lines import Pick, read_picked, time_us
+from features.readers.lines import ROW, Form
+from features.readers.picked_lines import Kind, Pick, read_picked, time_us
 
 CHOICE = "x-gateway-destination-endpoint"
 SCORES, SERVED, PREFILLER = f"{CHOICE}-scores", f"{CHOICE}-served", "x-prefiller-host-port"
@@ -35,9 +35,8 @@ def _names(field: str) -> tuple[str, str]:
 
 
 _FIELDS = tuple(name for field in (SCORES, CHOICE, SERVED, PREFILLER) for name in _names(field))
-_PICK = Pick(
-    schema=dict.fromkeys((*_IDS, *_TIMES, *_FIELDS, *_METADATA), pl.String()), loose=frozenset((*_FIELDS, *_METADATA))
-)
+_SCHEMA = dict.fromkeys((*_IDS, *_TIMES, *_FIELDS, *_METADATA), pl.String())
+_PICK = Pick((Kind((), Form(_SCHEMA, loose=frozenset((*_FIELDS, *_METADATA)))),))
 
 
 def _sniff(head: Head) -> str:

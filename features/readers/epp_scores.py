@@ -12,40 +12,56 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from features.readers.base import Batch, ReadContext, Reader
 from features.readers.head import Head
-from features.readers.lines import ROW
-from features.readers.picked_lines import Pick, read_picked, time_us
+from features.readers.lines import ROW, Form
+from features.readers.picked_lines import Kind, Pick, read_picked, time_us
 
 SCORE, TOTALS = "Calculated score", "Candidate pods for picking"
 PICKED, PROFILE = "Completed running picker plugin successfully", "Running scheduler profile"
 TOTAL, PICK = "total", "pick"
 """`plugin` of a weighted total and of a pick; plugins of the router are `<type>/<name>`."""
-_IDS = ("x-request-id", "requestId", "requestID", "request_id")
+_IDS = ("x-request-id", "requestId", "request_id")
 _ENDPOINT = pl.Struct(
     {"NamespacedName": pl.Struct({"Namespace": pl.String(), "Name": pl.String()}), "Name": pl.String()}
 )
 _SCORED = pl.Struct({"Endpoint": _ENDPOINT, **_ENDPOINT.to_schema(), "Score": pl.Float64()})
+_SCORE_LINE: dict[str, Any] = {
+    "ts": pl.String(),
+    "msg": pl.String(),
+    **dict.fromkeys(_IDS, pl.String()),
+    "plugin": pl.String(),
+    "endpoint": pl.String(),
+    "score": pl.Float64(),
+}
+_OTHER_LINE: dict[str, Any] = {
+    **_SCORE_LINE,
+    "profile": pl.String(),
+    "endpoints-weighted-score": pl.List(_SCORED),
+    "pods-weighted-score": pl.List(_SCORED),
+    "result": pl.Struct({"TargetEndpoints": pl.List(_SCORED)}),
+}
+_ODD_ID = "requestID"
+_ODD_LINE = {name: dtype for name, dtype in (_OTHER_LINE | {_ODD_ID: pl.String()}).items() if name != "requestId"}
+"""Names that differ in case only cannot be looked for at once."""
+_LOOSE = frozenset({"endpoint"})
+
+
+def _messages(*texts: str) -> tuple[str, ...]:
+    return tuple(f'"msg":{blank}"{text}' for text in texts for blank in ("", " "))
+
+
 _PICK = Pick(
-    schema={
-        "ts": pl.String(),
-        "msg": pl.String(),
-        **dict.fromkeys(_IDS, pl.String()),
-        "plugin": pl.String(),
-        "endpoint": pl.String(),
-        "score": pl.Float64(),
-        "profile": pl.String(),
-        "endpoints-weighted-score": pl.List(_SCORED),
-        "pods-weighted-score": pl.List(_SCORED),
-        "result": pl.Struct({"TargetEndpoints": pl.List(_SCORED)}),
-    },
-    loose=frozenset({"endpoint"}),
-    wanted=tuple(f'"msg":{blank}"{text}"'.encode() for text in (SCORE, TOTALS, PICKED, PROFILE) for blank in ("", " ")),
-    common=frozenset({"ts", "msg", *_IDS, "plugin", "endpoint", "score"}),
-    whole=re.compile(rb'^\s*\{.*"msg": ?".*\}\s*$'),
+    kinds=(
+        Kind((f'"{_ODD_ID}"',), Form(_ODD_LINE, loose=_LOOSE)),
+        Kind(_messages(f'{SCORE}"'), Form(_SCORE_LINE, loose=_LOOSE)),
+        Kind(_messages(*(f'{text}"' for text in (TOTALS, PICKED, PROFILE))), Form(_OTHER_LINE, loose=_LOOSE)),
+    ),
+    marks=_messages(""),
 )
 _OPEN_REQUESTS = 10_000
 """Requests whose profile is remembered for the lines that follow: a decision takes milliseconds, a log has no end."""
@@ -65,7 +81,7 @@ def _read(path: Path, context: ReadContext) -> Iterator[Batch]:
     running = pl.DataFrame(schema={"request_id": pl.String, "profile": pl.String})
     for picked in read_picked(path, _PICK):
         lines = picked.frame.with_columns(
-            pl.coalesce(_IDS).alias("request_id"), time_us(picked.frame["ts"]).alias("decided_at_us")
+            pl.coalesce(*_IDS, _ODD_ID).alias("request_id"), time_us(picked.frame["ts"]).alias("decided_at_us")
         )
         lines, running = _with_profiles(lines, running)
         told = _those(lines, lines["msg"].is_in([SCORE, TOTALS, PICKED]))

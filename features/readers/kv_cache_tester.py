@@ -17,14 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 
 from features.errors import SourceError
 from features.readers.base import Batch, ReadContext, Reader, most_have, without_null
 from features.readers.conform import misfit
 from features.readers.documents import document_bytes, read_document
 from features.readers.head import Head
-from features.readers.inner_json import decode_inner
 from features.readers.lines import ROW, BadLine, read_lines
+from features.readers.objects import decode_objects
 from features.readers.plain import whole_lines
 from features.readers.traces import start_us, trace_name
 from features.readers.units import SECOND_US, whole_us
@@ -103,8 +104,8 @@ def _entry_rule(entry: Any) -> str:  # noqa: ANN401  any JSON value
 
 
 def _decoded(text: str) -> pl.DataFrame | None:
-    frame, bad = decode_inner(pl.DataFrame({"document": [text], ROW: [1]}), "document", _SCHEMA)
-    return None if bad else frame.select(pl.col("document").struct.unnest(), ROW)
+    decoded = decode_objects(pa.array([text.lstrip()]), _SCHEMA)
+    return None if len(decoded.odd) else decoded.frame.with_columns(pl.lit(1, pl.Int64).alias(ROW))
 
 
 def _batch(

@@ -1,27 +1,21 @@
-"""Logs of which some lines matter, and in which a field may be a text or an object: the router's and the proxy's.
+"""Logs of which some lines matter: the router's and the proxy's.
 
-Lines that matter are found by their bytes and parsed together; the others are only looked at as far as telling damage
-from another message needs. A field named in `loose` comes as text, an object as its JSON.
+Lines that matter are found by their bytes and parsed together, a kind at a time; the others are only looked at as far
+as telling damage from another message needs.
 """
 
 from __future__ import annotations
 
-import io
-import json
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, compress, takewhile
 from pathlib import Path
 
+import numpy as np
 import polars as pl
+import pyarrow as pa
 
-from features.readers.conform import misfit, nested_text
-from features.readers.lines import ROW, BadLine, Schema, decode_object, split_lines
+from features.readers.lines import ROW, BadLine, Flags, Form, Lines, Parsed, cut_short, decode_object, lines_of, parse
 from features.readers.plain import Chunk, whole_lines
-
-_PIECE_LINES = 512
-"""Lines are parsed again in pieces of this size where one of them is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +28,22 @@ class Picked:
 
 
 @dataclass(frozen=True, slots=True)
-class Pick:
-    """`wanted`: texts of which a line that matters has one; without any, every line does. Lines that all have the first
-    have no other fields than `common`: a log that was searched for it is read faster so.
+class Kind:
+    """Lines that hold one of some texts, and what they are. Fields of the log that a kind has not are null."""
 
-    `whole`: what a line without them looks like if it is not damaged, as far as its bytes tell.
+    texts: tuple[str, ...]
+    form: Form
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """Kinds of lines that matter; a line is of the first kind of which it holds a text.
+
+    `marks`: every line of the log that is not damaged holds one of them, as far as its bytes tell.
     """
 
-    schema: Schema
-    loose: frozenset[str]
-    wanted: tuple[bytes, ...] = ()
-    common: frozenset[str] = frozenset()
-    whole: re.Pattern[bytes] | None = None
+    kinds: tuple[Kind, ...]
+    marks: tuple[str, ...] = ()
 
 
 def read_picked(path: Path, pick: Pick) -> Iterator[Picked]:
@@ -54,114 +52,56 @@ def read_picked(path: Path, pick: Pick) -> Iterator[Picked]:
     A file that ends early yields what it holds and then one bad line `file_cut_short`.
     Raises SourceError if the file cannot be opened, is empty or is not text.
     """
+    empty = pl.concat([cut_short(Chunk(1, b""), kind.form).frame for kind in pick.kinds], how="diagonal")
     for chunk in whole_lines(path):
         if chunk.cut_short:
-            yield Picked(_parsed([], [], pick)[0], [BadLine(chunk.first_row, "file_cut_short")])
+            yield Picked(empty, [BadLine(chunk.first_row, "file_cut_short")])
             return
-        yield _picked(chunk, pick)
+        picked = _picked(lines_of(chunk), pick)
+        yield replace(picked, frame=pl.concat([empty, picked.frame], how="diagonal").select(empty.columns))
 
 
-def _picked(chunk: Chunk, pick: Pick) -> Picked:
-    return _all_of(chunk, pick) or _some_of(chunk, pick)
+def _picked(lines: Lines, pick: Pick) -> Picked:
+    texts = pl.Series(pl.from_arrow(lines.texts.cast(pa.binary())))
+    left = np.ones(len(texts), dtype=bool)
+    parts: list[Parsed] = []
+    for kind in pick.kinds:
+        among = _hold(texts, kind.texts, left)
+        if among.any() or (not parts and kind is pick.kinds[-1]):
+            parts.append(parse(lines, kind.form, among))
+        left &= ~among
+    frame = parts[0].frame
+    if len(parts) > 1:
+        frame = pl.concat([part.frame for part in parts], how="diagonal").sort(ROW)
+    damaged, others = _others(lines, left & ~(lines.whole & _hold(texts, pick.marks, left)))
+    bad = sorted([*damaged, *(line for part in parts for line in part.bad)], key=lambda line: line.row)
+    return Picked(frame, bad, int(left.sum()) - len(damaged) - others)
 
 
-def _all_of(chunk: Chunk, pick: Pick) -> Picked | None:
-    """The rows of a chunk of which every line matters and none is damaged."""
-    lines = chunk.content.count(b"\n") + (not chunk.content.endswith(b"\n"))
-    held = [*takewhile(lambda found: found < lines, accumulate(map(chunk.content.count, pick.wanted)))]
-    if pick.wanted and len(held) == len(pick.wanted):
-        return None
-    absent = set(pick.schema) - pick.common if pick.common and not held else set()
-    frame = _strict(chunk.content, lines, replace(pick, schema=_without(pick.schema, absent)))
-    if frame is None:
-        return None
-    rows = pl.int_range(chunk.first_row, chunk.first_row + lines, dtype=pl.Int64)
-    return Picked(
-        frame.with_columns(pl.lit(None, pick.schema[name]).alias(name) for name in absent).with_columns(rows.alias(ROW))
-    )
+def _others(lines: Lines, doubtful: Flags) -> tuple[list[BadLine], int]:
+    """The damaged ones of lines of no kind, and how many are blank."""
+    bad, blank = [], 0
+    for row, line in lines.numbered(np.flatnonzero(doubtful)) if doubtful.any() else ():
+        value, rule = decode_object(line) if line.strip() else ({}, "")
+        blank += not line.strip()
+        if value is None:
+            bad.append(BadLine(row, rule))
+    return bad, blank
 
 
-def _without(schema: Schema, names: set[str]) -> Schema:
-    return {name: dtype for name, dtype in schema.items() if name not in names}
-
-
-def _some_of(chunk: Chunk, pick: Pick) -> Picked:
-    lines: list[bytes] = []
-    rows: list[int] = []
-    bad: list[BadLine] = []
-    others = 0
-    wanted = re.compile(b"|".join(map(re.escape, pick.wanted)))  # without any, it is found everywhere
-    for row, line in enumerate(split_lines(chunk.content), chunk.first_row):
-        if wanted.search(line):
-            if line.rstrip().endswith(b"}"):
-                lines.append(line)
-                rows.append(row)
-            elif line.strip():  # most damaged lines are cut: without them, the others are parsed at once
-                bad.append(BadLine(row, decode_object(line)[1]))
-        elif pick.whole is not None and pick.whole.match(line):
-            others += 1
-        elif line.strip():
-            value, rule = decode_object(line)
-            others += value is not None
-            if value is None:
-                bad.append(BadLine(row, rule))
-    frame, broken = _parsed(lines, rows, pick)
-    return Picked(frame, sorted([*bad, *broken], key=lambda line: line.row), others)
-
-
-def _parsed(lines: Sequence[bytes], rows: Sequence[int], pick: Pick) -> tuple[pl.DataFrame, list[BadLine]]:
-    """Rows of lines, and the lines that are none; all at once if none of them is."""
-    frame = _strict(b"\n".join(lines), len(lines), pick)
-    if frame is not None:
-        return frame.with_columns(pl.Series(ROW, rows, dtype=pl.Int64)), []
-    if len(lines) > _PIECE_LINES:
-        starts = range(0, len(lines), _PIECE_LINES)
-        pieces = [_parsed(lines[at : at + _PIECE_LINES], rows[at : at + _PIECE_LINES], pick) for at in starts]
-        return pl.concat([piece for piece, _ in pieces]), [line for _, bad in pieces for line in bad]
-    judged = [(row, *_judged(line, pick)) for row, line in zip(rows, lines, strict=True)]
-    bad = [BadLine(row, rule) for row, _, rule in judged if rule]
-    good = [(row, fields) for row, fields, rule in judged if not rule]
-    frame = _strict(b"\n".join(fields for _, fields in good), len(good), pick)
-    if frame is None:  # polars refuses what json takes, a lone surrogate for one: find it
-        alone = [_strict(fields, 1, pick) is not None for _, fields in good]
-        bad += [BadLine(row, "json") for (row, _), whole in zip(good, alone, strict=True) if not whole]
-        good = list(compress(good, alone))
-        frame = _strict(b"\n".join(fields for _, fields in good), len(good), pick)
-        assert frame is not None
-    return frame.with_columns(pl.Series(ROW, [row for row, _ in good], dtype=pl.Int64)), bad
-
-
-def _strict(content: bytes, lines: int, pick: Pick) -> pl.DataFrame | None:
-    if not lines:
-        return pl.DataFrame(schema=dict(pick.schema))
-    try:
-        frame = pl.read_ndjson(io.BytesIO(content), schema=dict(pick.schema))
-    except pl.exceptions.PolarsError:
-        return None
-    return frame if frame.height == lines and not _nested(frame.drop(pick.loose, strict=False)) else None
-
-
-def _nested(frame: pl.DataFrame) -> bool:
-    """Whether a text may be a written-out object or array."""
-    held = [name for name in frame.columns if frame[name].null_count() < frame.height]
-    plain = [pl.col(name).str for name in held if frame.schema[name] == pl.String]
-    marks = [(text.starts_with("{") | text.starts_with("[")).any() for text in plain]
-    if marks and frame.select(pl.any_horizontal(marks)).item():
-        return True
-    return nested_text(frame.select(name for name in held if frame.schema[name].is_nested()))
-
-
-def _judged(line: bytes, pick: Pick) -> tuple[bytes, str]:
-    """The line with the fields of the schema only, and the rule that it breaks."""
-    value, rule = decode_object(line)
-    if value is None:
-        return b"", rule
-    fields = {key: value.get(key) for key in pick.schema}
-    for key in pick.loose:
-        if isinstance(fields[key], dict | list):
-            fields[key] = json.dumps(fields[key])
-    wrong = misfit(fields, pick.schema)
-    return json.dumps(fields).encode(), f"{wrong}|type" if wrong else ""
+def _hold(texts: pl.Series, wanted: tuple[str, ...], among: Flags) -> Flags:
+    """Which of some texts hold one of those wanted; without any, all do."""
+    if not wanted or not among.any():
+        return among
+    asked = texts if among.all() else texts.filter(pl.Series(among))
+    held = np.zeros(len(asked), dtype=bool)
+    for text in wanted:
+        held |= asked.bin.contains(text.encode()).to_numpy()
+        if held.all():
+            break
+    found = np.zeros(len(texts), dtype=bool)
+    found[among] = held
+    return found
 
 
 def time_us(texts: pl.Series) -> pl.Series:

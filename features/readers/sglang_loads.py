@@ -9,18 +9,20 @@ not started and gives no row. Not kept: sizes of weights, speculation, LoRA slot
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 
 from features.readers.base import Batch, ReadContext, Reader, most_have, without_null
 from features.readers.conform import misfit
-from features.readers.head import Head
+from features.readers.head import Head, read_head
 from features.readers.lines import ROW, BadLine, Parsed, read_lines
+from features.readers.objects import decode_objects
 from features.readers.one_document import document_over_lines
 from features.readers.prometheus_polls import is_scrape
 from features.readers.prometheus_text import stem
@@ -28,14 +30,14 @@ from features.readers.sglang_ranks import LOAD, samples
 
 _OK = 200
 _LOADS = pl.List(pl.Struct(LOAD))
-_SCHEMA: dict[str, Any] = {
+_POLL: dict[str, Any] = {
     "polled_at_us": pl.Int64(),
     "target": pl.String(),
     "status": pl.Int64(),
     "body": pl.Struct({"loads": _LOADS}),
-    "timestamp": pl.String(),
-    "loads": _LOADS,
 }
+_BARE: dict[str, Any] = {"timestamp": pl.String(), "loads": _LOADS}
+_SCHEMA = {**_POLL, **_BARE}
 _ISO = "%Y-%m-%dT%H:%M:%S%.f%#z"
 
 
@@ -66,15 +68,21 @@ def _read(path: Path, context: ReadContext) -> Iterator[Batch]:
     if document is not None:
         yield _batch(_one(document), context)
         return
-    for parsed in read_lines(path, _SCHEMA, repair=_repair):
-        yield _batch(parsed, context)
+    for parsed in read_lines(path, _form(read_head(path).objects), repair=_repair):
+        bare = [pl.lit(None, dtype).alias(name) for name, dtype in _BARE.items() if name not in parsed.frame.columns]
+        yield _batch(replace(parsed, frame=parsed.frame.with_columns(bare)), context)
+
+
+def _form(objects: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Fields of a file's lines: recorders write polls only, and to look for answers beside them costs as much again."""
+    return _POLL if objects and all("polled_at_us" in value for value in objects) else _SCHEMA
 
 
 def _one(document: dict[str, Any]) -> Parsed:
     _repair(document)
     wrong = misfit(document, _SCHEMA)
     held = [] if wrong else [json.dumps({name: document.get(name) for name in _SCHEMA})]
-    frame = pl.read_ndjson(io.StringIO("\n".join(held)), schema=_SCHEMA) if held else pl.DataFrame(schema=_SCHEMA)
+    frame = decode_objects(pa.array(held, pa.string()), _SCHEMA).frame
     bad = [BadLine(1, f"{wrong}|type")] if wrong else []
     return Parsed(frame.with_columns(pl.lit(1, pl.Int64).alias(ROW)), bad)
 

@@ -12,7 +12,6 @@ are skipped as `prefill_side`, since D's line counts the request, and a D's forw
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ import polars as pl
 from features.columns import TIME_MIN_US
 from features.readers.base import Batch, ReadContext, Reader, most_have
 from features.readers.head import Head
-from features.readers.inner_json import decode_inner
 from features.readers.lines import ROW, read_lines
 from features.readers.units import SECOND_US, whole_us
 
@@ -60,21 +58,14 @@ def _sniff(head: Head) -> str:
 
 
 def _read(path: Path, context: ReadContext) -> Iterator[Batch]:
-    for parsed in read_lines(path, _SCHEMA, repair=_repair, json_texts=(_INNER,)):
-        frame, bad = decode_inner(parsed.frame, _INNER, _PARAMETERS)
-        lines = _flat(frame)
+    for parsed in read_lines(path, _SCHEMA, inner={_INNER: _PARAMETERS}):
+        lines = _flat(parsed.frame)
         health = pl.col("request_id").str.starts_with(_HEALTH_CHECK).fill_null(value=False)
         left = pl.col("disaggregated") & (pl.col("length") == 0).fill_null(value=False)
         asked = lines.filter(~health)
         served = asked.filter(~left)
         skipped = {"health_check": lines.height - asked.height, "prefill_side": asked.height - served.height}
-        yield Batch(_requests(served, context), sorted([*parsed.bad, *bad], key=lambda line: line.row), skipped)
-
-
-def _repair(value: dict[str, Any]) -> None:
-    """Parameters that are an object instead of its text say the same."""
-    if isinstance(value.get(_INNER), dict):
-        value[_INNER] = json.dumps(value[_INNER])
+        yield Batch(_requests(served, context), parsed.bad, skipped)
 
 
 def _flat(frame: pl.DataFrame) -> pl.DataFrame:

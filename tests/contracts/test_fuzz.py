@@ -53,10 +53,9 @@ JUDGED_TOGETHER = {
 }
 """Formats of which a sound line may be quarantined for what stands on another one."""
 WAYS: dict[int, dict[str, int]] = {
-    1: {"features.readers.lines.FEW_LINES": 0, "features.readers.lines.PIECE_LINES": 1},
     2: {"features.readers.plain.CHUNK_BYTES": 300},
 }
-"""One file in eight is read by the way of large ones as well, another one in chunks."""
+"""One file in eight is read in chunks as well."""
 TOLD_APART_IN_A_CHUNK = {"prometheus-text", "prometheus-polls", "prometheus-range"}
 """Series that differ in labels only that are not kept are skipped within a chunk, and beyond it the first one stays."""
 
