@@ -95,7 +95,7 @@ def _csv_duckdb(path: Path, out: Path) -> None:
     _copy(f"SELECT * FROM read_csv('{path}')", out)  # noqa: S608  names are ours
 
 
-def _qa_polars(path: Path, out: Path) -> None:
+def _csv_polars(path: Path, out: Path) -> None:
     write(pl.read_csv(path), out)
 
 
@@ -153,7 +153,8 @@ _RESOURCE = pl.Struct({"attributes": _ATTRIBUTES})
 _SPANS = {"resourceSpans": pl.List(pl.Struct({"resource": _RESOURCE, "scopeSpans": pl.List(_SCOPE)}))}
 _SPECIAL: Mapping[str, Mapping[str, Parser]] = {
     "azure-llm": {"polars": _azure_polars, "duckdb": _csv_duckdb},
-    "multi-round-qa": {"polars": _qa_polars, "duckdb": _csv_duckdb},
+    "multi-round-qa": {"polars": _csv_polars, "duckdb": _csv_duckdb},
+    "llmservingsim-timeseries": {"polars": _csv_polars, "duckdb": _csv_duckdb},
     "sglang-request-metrics": {"polars": _sglang_requests},
     "prometheus-text": {"polars": _metric_lines},
     "prometheus-polls": {"polars": _metric_polls},

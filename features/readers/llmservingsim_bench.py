@@ -66,7 +66,8 @@ def _read(path: Path, context: ReadContext) -> Iterator[Batch]:
 def _clock_ahead_s(path: Path) -> float | None:
     """What to add to the engine's clock; None if no line tells."""
     ahead = pl.col("arrival_time") - pl.col("queued_ts")
-    known = pl.concat([parsed.frame.select(ahead.alias("s")).drop_nulls() for parsed in read_lines(path, _SCHEMA)])
+    both = {name: _SCHEMA[name] for name in ("arrival_time", "queued_ts")}
+    known = pl.concat([parsed.frame.select(ahead.alias("s")).drop_nulls() for parsed in read_lines(path, both)])
     usual = known["s"].median()
     if not isinstance(usual, float):
         return None
