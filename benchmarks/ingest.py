@@ -1,4 +1,4 @@
-"""Speed and memory of ingest: `python -m benchmarks.ingest [--formats F…] [--rows N] [--memory [N…]] [--json]`.
+"""Speed and memory of ingest: `python -m benchmarks.ingest [--formats F…] [--ways W…] [--memory [N…]] [--json]`.
 
 For every format one log of `--rows` rows is made, and a second one in which one line in a thousand is damaged. Wall
 time of two ways over each, interleaved, median of `--repeats`, as a ratio to the fastest plain parse of the clean log
@@ -21,12 +21,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 ROWS = 480_000
 REPEATS = 5
+WAYS = ("read", "ingest")
+SLOWER = 1.5
 DAMAGED = 1_000
 START_US = 1_767_571_200_000_000
 REAL = {
@@ -107,8 +109,8 @@ def ingest(name: str, log: Path, folder: Path) -> None:
         run(log, format=name, pool="a", lake=Lake(Path(lake)), starts_at_us=START_US, name_key=b"a key of benchmarks")
 
 
-def measure(name: str, rows: int, repeats: int, folder: Path) -> dict[str, Any]:
-    """Ratios of one format."""
+def measure(name: str, rows: int, repeats: int, folder: Path, measured: Sequence[str] = WAYS) -> dict[str, Any]:
+    """Ratios of one format. A plain parse that takes far longer than the other is timed once."""
     from benchmarks.plain.parsers import parsers_of
     from features.readers.registry import READERS
 
@@ -123,13 +125,17 @@ def measure(name: str, rows: int, repeats: int, folder: Path) -> dict[str, Any]:
     if by_line:
         damage(clean, dirty)
         logs["dirty"] = dirty
+    calls = {"read": read, "ingest": ingest}
     for state, log in logs.items():
-        ways[f"read {state}"] = lambda log=log: read(name, log, folder)
-        ways[f"ingest {state}"] = lambda log=log: ingest(name, log, folder)
+        for way in measured:
+            ways[f"{way} {state}"] = lambda call=calls[way], log=log: call(name, log, folder)
+    plain_ways = {f"plain {library}" for library in plain}
     wall: dict[str, list[float]] = {way: [] for way in ways}
     cpu: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(repeats):
         for way, call in ways.items():
+            if way in plain_ways and wall[way] and wall[way][0] > SLOWER * min(wall[other][0] for other in plain_ways):
+                continue
             began, used = time.perf_counter(), time.process_time()
             call()
             wall[way].append(time.perf_counter() - began)
@@ -176,6 +182,7 @@ def main() -> None:
 
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--formats", nargs="+", default=list(READERS), choices=list(READERS), metavar="F")
+    options.add_argument("--ways", nargs="+", default=WAYS, choices=WAYS, metavar="W")
     options.add_argument("--rows", type=int, default=ROWS)
     options.add_argument("--repeats", type=int, default=REPEATS)
     options.add_argument("--memory", type=int, nargs="*", metavar="ROWS", help="sizes at which memory is measured")
@@ -194,7 +201,7 @@ def main() -> None:
                     result["memory"].append(found)
                     sys.stderr.write(f"{name:24} {rows:>10} rows  peak {found['peak_bytes'] / 1e6:8.0f} MB\n")
                 continue
-            found = measure(name, given.rows, given.repeats, Path(folder))
+            found = measure(name, given.rows, given.repeats, Path(folder), given.ways)
             result["formats"].append(found)
             for clock in ("ratio", "cpu_ratio"):
                 shown = "  ".join(f"{way} {ratio:5.2f}" for way, ratio in found[clock].items())

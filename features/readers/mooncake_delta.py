@@ -80,8 +80,15 @@ def _same_start(first: dict[str, Any], turn: dict[str, Any]) -> bool | None:
 def _read(path: Path, context: ReadContext) -> Iterator[Batch]:
     starts_at_us = start_us(path, context)
     held = pl.DataFrame(schema=_OPEN)
+    turns: pl.DataFrame | None = None
     forgotten = pl.Series("forgotten", [], dtype=pl.UInt64)
     for parsed in read_lines(path, _SCHEMA):
+        if turns is not None:  # what the last lines leave nobody asks for
+            held = _held(turns, held)
+            if held.height > SESSIONS_MAX:
+                held = held.sort("seen", descending=True)
+                forgotten = pl.concat([forgotten, held.slice(SESSIONS_MAX)["session"].hash().alias("forgotten")])
+                held = held.head(SESSIONS_MAX)
         rows = parsed.frame.with_columns(session=pl.col("session_id"))
         if rows["session"].null_count():  # such a row is a session of its own
             rows = rows.with_columns(session=pl.coalesce("session", pl.format("\n{}", ROW)))
@@ -91,11 +98,6 @@ def _read(path: Path, context: ReadContext) -> Iterator[Batch]:
             bad = [BadLine(row, "session_forgotten") for row in rows.filter(lost)[ROW]]
             rows = rows.filter(~lost)
         turns = _turns(rows, held, starts_at_us)
-        held = _held(turns, held)
-        if held.height > SESSIONS_MAX:
-            held = held.sort("seen", descending=True)
-            forgotten = pl.concat([forgotten, held.slice(SESSIONS_MAX)["session"].hash().alias("forgotten")])
-            held = held.head(SESSIONS_MAX)
         yield Batch(_requests(turns, context), sorted([*parsed.bad, *bad], key=lambda line: line.row))
 
 
