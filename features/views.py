@@ -1,4 +1,4 @@
-"""Read-only SQL over the lake: one view a table, plus the views of features/sql/."""
+"""Read-only SQL over the lake: one view a table, `quarantine`, and the views of features/sql/."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ import polars as pl
 from features.errors import LakeError
 from features.lake import DAY_FOLDER
 from features.merge import quoted
-from features.schemas import TABLES, with_all_columns
+from features.schemas import QUARANTINE, TABLES, with_all_columns
 
 if TYPE_CHECKING:
     import duckdb
 
 _SQL = Path(__file__).parent / "sql"
 _READING = {"SELECT", "EXPLAIN"}
+_QUARANTINE = "quarantine"
+_KINDS = {pl.String: "VARCHAR", pl.Int64: "BIGINT", pl.Float64: "DOUBLE", pl.Boolean: "BOOLEAN"}
 
 
 def connect(root: Path) -> duckdb.DuckDBPyConnection:
     """An in-memory connection that may open the lake's partitions and nothing else.
 
     Each view has its table's columns plus `day` (DATE) and `pool` of the partition. Times in it are UTC.
+    `quarantine` has the rows of all tables that broke a rule, with the `table` that they were read for.
     """
     import duckdb
 
@@ -34,6 +37,9 @@ def connect(root: Path) -> duckdb.DuckDBPyConnection:
         paths = [str(path) for path in sorted((root / table).glob(f"pool=*/{DAY_FOLDER}/part.parquet"))]
         opened += paths
         connection.execute(_view(table, paths))
+    kept = [str(path) for path in sorted((root / _QUARANTINE).glob("*/pool=*/*.parquet"))]
+    opened += kept
+    connection.execute(_quarantine(kept))
     for path in sorted(_SQL.glob("*.sql")):
         connection.execute(f"CREATE VIEW {path.stem} AS {path.read_text('utf-8')}")
     connection.execute(f"SET allowed_paths = [{', '.join(map(quoted, opened))}]")
@@ -72,7 +78,7 @@ def query(root: Path, sql: str) -> pl.DataFrame:
 
 def view_names() -> list[str]:
     """Names of all views: the tables first."""
-    return [*TABLES, *sorted(path.stem for path in _SQL.glob("*.sql"))]
+    return [*TABLES, _QUARANTINE, *sorted(path.stem for path in _SQL.glob("*.sql"))]
 
 
 def relation(table: str, paths: Sequence[Path | str]) -> str:
@@ -95,14 +101,30 @@ def _view(table: str, paths: list[str]) -> str:
     return f"CREATE VIEW {table} AS SELECT {names} FROM ({rows})"
 
 
+def _quarantine(paths: list[str]) -> str:
+    kinds = {name: _KINDS.get(dtype, "VARCHAR[]") for name, dtype in QUARANTINE.items()}
+    rows = f"SELECT {', '.join(f'NULL::{kind} AS {_quoted_name(name)}' for name, kind in kinds.items())} WHERE false"
+    rows = f'SELECT NULL::VARCHAR AS "table", NULL::VARCHAR AS pool, * FROM ({rows})'
+    if paths:
+        place = r"""regexp_extract(filename, '([^/]+)/pool=([^/]+)/[^/]+$', ['table', 'pool'])"""
+        listed = ", ".join(map(quoted, paths))
+        held = f"SELECT unnest({place}), * EXCLUDE (filename) FROM read_parquet([{listed}], filename = true, hive_partitioning = false)"
+        rows += f" UNION ALL BY NAME {held}"
+    return f"CREATE VIEW {_QUARANTINE} AS {rows}"
+
+
+def _quoted_name(name: str) -> str:
+    """A name of SQL, whatever it is called."""
+    return f'"{name}"'
+
+
 def _empty(table: str) -> str:
     """A relation without rows that has the table's columns."""
-    kinds = {pl.String: "VARCHAR", pl.Int64: "BIGINT", pl.Float64: "DOUBLE", pl.Boolean: "BOOLEAN"}
     fields = ["NULL::DATE AS day", *(["NULL::VARCHAR AS pool"] if "pool" not in TABLES[table].dtypes else [])]
     for column, dtype in with_all_columns(table, pl.DataFrame()).schema.items():
         if isinstance(dtype, pl.List):
             kind = "UBIGINT[]" if dtype.inner == pl.UInt64 else "DOUBLE[]"
         else:
-            kind = kinds[type(dtype)]
+            kind = _KINDS[type(dtype)]
         fields.append(f'NULL::{kind} AS "{column}"')
     return f"SELECT {', '.join(fields)} WHERE false"

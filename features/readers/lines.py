@@ -162,9 +162,9 @@ def _judged(line: bytes, form: Form) -> tuple[dict[str, Any] | None, str]:
     if form.repair is not None:
         form.repair(value)
     held = {name: value.get(name) for name in form.schema}
-    for name in held.keys() & (form.inner.keys() | form.loose):
-        if isinstance(held[name], dict | (list if name in form.loose else dict)):
-            held[name] = json.dumps(held[name])
+    for name, given in held.items():
+        if isinstance(given, (dict, list) if name in form.loose else dict if name in form.inner else ()):
+            held[name] = json.dumps(given)
     wrong = misfit(held, form.schema)
     if wrong:
         return None, f"{wrong}|type"
@@ -181,7 +181,7 @@ def _judged(line: bytes, form: Form) -> tuple[dict[str, Any] | None, str]:
 
 
 def split_lines(content: bytes) -> list[bytes]:
-    """Lines as polars counts them: only a newline ends one."""
+    """The lines of a text; only a newline ends one."""
     return content.removesuffix(b"\n").split(b"\n")
 
 
@@ -199,7 +199,7 @@ def decode_object(line: bytes) -> tuple[dict[str, Any] | None, str]:
 
 
 def _first_of_a_key(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """As polars reads a key that stands twice: what a line says must not depend on its neighbours."""
+    """As duckdb reads a key that stands twice: what a line says must not depend on its neighbours."""
     return dict(reversed(pairs))
 
 

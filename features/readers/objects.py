@@ -97,7 +97,9 @@ def decode_objects(
 @cache
 def _connection() -> duckdb.DuckDBPyConnection:
     """One for the process: a start costs more than a chunk. Each call has a cursor of its own."""
-    return duckdb.connect(config={"threads": 1})
+    connection = duckdb.connect(config={"threads": 1})
+    connection.execute("SET enable_progress_bar = false")
+    return connection
 
 
 def _only(texts: pa.Array, wanted: npt.NDArray[np.bool_]) -> pa.Array:

@@ -8,6 +8,8 @@ import pytest
 
 from features.errors import LakeError
 from features.lake import Lake
+from features.quality import bad_lines
+from features.readers.lines import BadLine
 from features.schemas import TABLES, with_all_columns
 from features.staging import AT, write_part
 from features.views import query, view_names
@@ -216,3 +218,13 @@ def test_a_full_disk_is_no_fault_of_ours_whoever_tells_it(tmp_path: Path, monkey
     with pytest.raises(LakeError, match="room on the disk"):
         lake.write("requests", DAY, "a", some_requests(9), sources={})
     assert lake.digest("requests", DAY, "a") == before.digest
+
+
+def test_sql_sees_the_quarantine(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    assert query(tmp_path, "SELECT * FROM quarantine").columns[:3] == ["table", "pool", "rule"]
+    bad = bad_lines([BadLine(3, "json"), BadLine(7, "utf8")], "routecal-requests", "log.jsonl")
+    lake.write_quarantine("requests", "a", "0" * 64, [bad])
+    lake.write_quarantine("node_loads", "b", "1" * 64, [bad.head(1)])
+    rows = query(tmp_path, 'SELECT "table", pool, rule, source_row FROM quarantine ORDER BY ALL').rows()
+    assert rows == [("node_loads", "b", "json", 3), ("requests", "a", "json", 3), ("requests", "a", "utf8", 7)]
