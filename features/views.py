@@ -102,20 +102,14 @@ def _view(table: str, paths: list[str]) -> str:
 
 
 def _quarantine(paths: list[str]) -> str:
-    kinds = {name: _KINDS.get(dtype, "VARCHAR[]") for name, dtype in QUARANTINE.items()}
-    rows = f"SELECT {', '.join(f'NULL::{kind} AS {_quoted_name(name)}' for name, kind in kinds.items())} WHERE false"
-    rows = f'SELECT NULL::VARCHAR AS "table", NULL::VARCHAR AS pool, * FROM ({rows})'
+    columns = ", ".join(f'NULL::{_KINDS.get(dtype, "VARCHAR[]")} AS "{name}"' for name, dtype in QUARANTINE.items())
+    rows = f'SELECT NULL::VARCHAR AS "table", NULL::VARCHAR AS pool, {columns} WHERE false'
     if paths:
         place = r"""regexp_extract(filename, '([^/]+)/pool=([^/]+)/[^/]+$', ['table', 'pool'])"""
         listed = ", ".join(map(quoted, paths))
-        held = f"SELECT unnest({place}), * EXCLUDE (filename) FROM read_parquet([{listed}], filename = true, hive_partitioning = false)"
-        rows += f" UNION ALL BY NAME {held}"
+        source = f"read_parquet([{listed}], filename = true, hive_partitioning = false)"
+        rows += f" UNION ALL BY NAME SELECT unnest({place}), * EXCLUDE (filename) FROM {source}"
     return f"CREATE VIEW {_QUARANTINE} AS {rows}"
-
-
-def _quoted_name(name: str) -> str:
-    """A name of SQL, whatever it is called."""
-    return f'"{name}"'
 
 
 def _empty(table: str) -> str:
