@@ -49,9 +49,9 @@ def make_log(name: str, rows: int, path: Path) -> bool:
     with path.open("wb") as out:
         out.write(sample.header)
         if real is not None and real.exists():
-            lines = real.read_bytes().removeprefix(real.read_bytes()[: len(sample.header)]).splitlines(keepends=True)
+            lines = real.read_bytes().splitlines()[sample.header.count(b"\n") :]
             for _ in range(-(-rows // len(lines))):
-                out.writelines(line.rstrip(b"\r\n") + b"\n" for line in lines)
+                out.writelines(line + b"\n" for line in lines)
         elif name in CONVERSATIONS:  # a document a line
             document = json.dumps(json.loads(sample.make(CONVERSATIONS[name])))
             out.writelines(document.encode() + b"\n" for _ in range(-(-rows // CONVERSATIONS[name])))

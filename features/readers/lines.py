@@ -19,7 +19,8 @@ import polars as pl
 import pyarrow as pa
 
 from features.readers.conform import misfit
-from features.readers.objects import Places, Schema, decode_objects
+from features.readers.json_query import Schema
+from features.readers.objects import Places, decode_objects
 from features.readers.plain import Chunk, whole_lines
 
 ROW = "source_row"

@@ -9,7 +9,6 @@ field that nobody asked for.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -22,10 +21,11 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Schema = Mapping[str, Any]
+from features.readers.json_query import ROOT, Schema, field_path, plain_lists, query, sql_text, whole_column
+
 Places = npt.NDArray[np.int64]
 _NONE: Places = np.empty(0, np.int64)
-_ROOT, _ITEMS = "$", "[*]"
+_ITEMS = "[*]"
 _KINDS = ("OBJECT", "ARRAY", "VARCHAR", "BOOLEAN", "BIGINT", "UBIGINT", "DOUBLE")
 """duckdb's names of what a value is, without null."""
 _TEXTS = "TEXT"
@@ -75,16 +75,17 @@ def decode_objects(
     """
     inner = inner or {}
     whole = np.asarray(pc.starts_with(texts, "{"), dtype=bool)
+    typed = plain_lists(texts, schema)
     with _connection().cursor() as cursor:
         try:
-            rows = _rows(cursor, _only(texts, whole), _query(schema, inner))
+            rows = _rows(cursor, _only(texts, whole), query(schema, inner, typed=typed))
         except (duckdb.InvalidInputException, UnicodeDecodeError):  # the latter of a message that quotes bad bytes
             valid = _rows(cursor, texts, "SELECT coalesce(json_valid(text), false) AS valid FROM texts")
             whole &= np.asarray(valid["valid"], dtype=bool)
-            rows = _rows(cursor, _only(texts, whole), _query(schema, inner, guarded=True))
+            rows = _rows(cursor, _only(texts, whole), query(schema, inner, typed=typed, guarded=True))
         columns, odd, doubts = _columns(rows, schema, inner)
-        taken = {_field(name) for name in (*inner, *loose)}
-        doubts = [doubt for doubt in doubts if doubt.path != _ROOT and (doubt.inside or doubt.path not in taken)]
+        taken = {field_path(name) for name in (*inner, *loose)}
+        doubts = [doubt for doubt in doubts if doubt.path != ROOT and (doubt.inside or doubt.path not in taken)]
         held = np.flatnonzero(whole)
         if doubts:
             odd = np.union1d(odd, _unsettled(cursor, texts.take(pa.array(held)), doubts))
@@ -111,44 +112,18 @@ def _rows(cursor: duckdb.DuckDBPyConnection, texts: pa.Array, sql: str, **column
     return cursor.sql(sql).to_arrow_table()
 
 
-def _query(schema: Schema, inner: Mapping[str, Schema], *, guarded: bool = False) -> str:
-    """`object`, and of each inner text its own object and whether it is one. `guarded`: inner texts may be no JSON."""
-    columns = ["object"]
-    for name, fields in inner.items():
-        text = f"object.{_name(name)}"
-        valid = f"json_valid({text})" if guarded else "true"
-        columns.append(f"CASE WHEN {valid} THEN from_json({text}, {_text(_layout(fields))}) END AS {_name(name)}")
-        brace = f"starts_with(ltrim({text}, ' \t\r\n'), '{{')"
-        columns.append(f"coalesce({valid} AND {brace}, true) AS {_name(_whole(name))}")
-    layout = _layout({**schema, **dict.fromkeys(inner, pl.String)})
-    return f"SELECT {', '.join(columns)} FROM (SELECT from_json(text, {_text(layout)}) AS object FROM texts)"  # noqa: S608
-
-
-def _layout(schema: Schema) -> dict[str, Any]:
-    """duckdb's form of a schema, in which numbers and booleans come as they are written."""
-    return {name: _kept(dtype) for name, dtype in schema.items()}
-
-
-def _kept(dtype: Any) -> Any:  # noqa: ANN401  a polars type, class or instance; JSON
-    if isinstance(dtype, pl.Struct):
-        return _layout(dtype.to_schema())
-    if isinstance(dtype, pl.List):
-        return [_kept(dtype.inner)]
-    return "VARCHAR" if dtype == pl.String else "JSON"
-
-
 def _columns(
     rows: pa.Table, schema: Schema, inner: Mapping[str, Schema]
 ) -> tuple[dict[str, pa.Array], Places, list[_Doubt]]:
     """The fields of the objects and those inside, the places of rows that do not fit, and doubts."""
     outer = {**schema, **dict.fromkeys(inner, pl.String())}
-    values = _strict(rows["object"].combine_chunks(), pl.Struct(outer), _ROOT)
+    values = _strict(rows["object"].combine_chunks(), pl.Struct(outer), ROOT)
     columns = dict(zip(outer, values.array.flatten(), strict=True))
     odd, doubts = [values.odd], list(values.doubts)
     for name, fields in inner.items():
-        within = _strict(rows[name].combine_chunks(), pl.Struct(fields), _ROOT)
+        within = _strict(rows[name].combine_chunks(), pl.Struct(fields), ROOT)
         columns[name] = within.array
-        odd += [within.odd, np.flatnonzero(~np.asarray(rows[_whole(name)], dtype=bool))]
+        odd += [within.odd, np.flatnonzero(~np.asarray(rows[whole_column(name)], dtype=bool))]
         doubts += [replace(doubt, inside=name) for doubt in within.doubts]
     return columns, np.unique(np.concatenate(odd)), doubts
 
@@ -160,13 +135,15 @@ def _strict(array: pa.Array, dtype: Any, path: str) -> _Values:  # noqa: ANN401 
         return _list(array, dtype, path)
     if dtype == pl.String:
         return _Values(array, _NONE, _doubts(path, _TEXTS, _opening(array)))
-    if array.null_count == len(array):
+    if array.null_count == len(array) and pa.types.is_string(array.type):
         return _Values(pa.nulls(len(array), _ARROW[_class(dtype)]), _NONE)
     return _scalar(array, _class(dtype))
 
 
 def _scalar(array: pa.Array, dtype: Any) -> _Values:  # noqa: ANN401  a class of polars
-    """Numbers and booleans as they are written."""
+    """Numbers and booleans as they are written. Those that are converted are null where they do not fit."""
+    if array.type == _ARROW[dtype]:
+        return _Values(array, np.flatnonzero(_flags(array.is_null())))
     if dtype is pl.Boolean:
         known = pc.is_in(array, _BOOLEANS)
         return _Values(pc.equal(array, "true"), np.flatnonzero(_flags(pc.and_not(array.is_valid(), known))))
@@ -204,7 +181,7 @@ def _struct(array: pa.Array, dtype: pl.Struct, path: str) -> _Values:
     """What is no object comes as a struct of nulls."""
     fields = dtype.fields
     values = [
-        _strict(held, field.dtype, _field(field.name, path))
+        _strict(held, field.dtype, field_path(field.name, path))
         for held, field in zip(array.flatten(), fields, strict=True)
     ]
     empty = _empty(array) & np.asarray(array.is_valid(), dtype=bool)
@@ -253,7 +230,7 @@ def _unsettled(cursor: duckdb.DuckDBPyConnection, texts: pa.Array, doubts: Seque
     for inside in {doubt.inside for doubt in doubts}:
         asked = {(doubt.path, doubt.kind): doubt for doubt in doubts if doubt.inside == inside}
         places = np.unique(np.concatenate([doubt.at for doubt in asked.values()]))
-        text = "text" if inside is None else f"json_extract_string(text, {_text(_field(inside))})"
+        text = "text" if inside is None else f"json_extract_string(text, {sql_text(field_path(inside))})"
         sql = f"SELECT place FROM (SELECT place, {text} AS text FROM texts) WHERE {' OR '.join(map(_other, asked))}"  # noqa: S608
         found = _rows(cursor, texts.take(pa.array(places)), sql, place=pa.array(places))
         odd = np.union1d(odd, np.asarray(found["place"]))
@@ -263,23 +240,6 @@ def _unsettled(cursor: duckdb.DuckDBPyConnection, texts: pa.Array, doubts: Seque
 def _other(asked: tuple[str, str]) -> str:
     """Whether a value of another kind than the one that is asked for stands at a path."""
     path, kind = asked
-    found = f"json_type(text, {_text(path)})"
+    found = f"json_type(text, {sql_text(path)})"
     kinds = "['OBJECT', 'ARRAY']" if kind == _TEXTS else f"{[other for other in _KINDS if other != kind]}"
     return f"list_has_any({found if _ITEMS in path else f'[{found}]'}, {kinds})"
-
-
-def _name(name: str) -> str:
-    return f'"{name}"'
-
-
-def _field(name: str, of: str = _ROOT) -> str:
-    return f"{of}.{_name(name)}"
-
-
-def _whole(name: str) -> str:
-    return f"{name} is whole"
-
-
-def _text(value: Any) -> str:  # noqa: ANN401  a text, or JSON
-    written = value if isinstance(value, str) else json.dumps(value)
-    return "'" + written.replace("'", "''") + "'"

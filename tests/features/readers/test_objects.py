@@ -153,3 +153,21 @@ def test_what_json_has_not_but_passes() -> None:
 
 def test_the_first_of_a_key_counts() -> None:
     assert decode_objects(pa.array(['{"integer": 1, "integer": 2}']), SCHEMA).frame["integer"].to_list() == [1]
+
+
+LISTS = st.lists(st.integers(0, 2**64 - 1) | st.sampled_from([2**64, -1, 10**30]), max_size=4)
+
+
+@given(st.lists(LISTS | st.none(), min_size=1, max_size=6), st.booleans())
+def test_lists_of_digits_are_judged_as_any_other(lists: list[list[int] | None], spaced: bool) -> None:
+    texts = [json.dumps({"list": held}, separators=None if spaced else (",", ":")) for held in lists]
+    decoded = decode_objects(pa.array(texts), SCHEMA)
+    fits = [held is None or all(0 <= value < 2**64 for value in held) for held in lists]
+    assert decoded.odd.tolist() == [at for at, fit in enumerate(fits) if not fit]
+    assert decoded.frame["list"].to_list() == [held for held, fit in zip(lists, fits, strict=True) if fit]
+
+
+@pytest.mark.parametrize("text", ['{"l\\u0069st": [1.5]}', '{"list" : [1.5]}', '{"list": ["1"]}', '{"list": [true]}'])
+def test_a_list_of_something_else_is_refused_among_plain_ones(text: str) -> None:
+    decoded = decode_objects(pa.array(['{"list": [1, 2]}', text, '{"section": {"list": [5]}}']), SCHEMA)
+    assert decoded.odd.tolist() == [1]
