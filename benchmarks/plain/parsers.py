@@ -31,8 +31,11 @@ def parsers_of(reader: Reader) -> Mapping[str, Parser]:
     """Plain parses of a reader's format by library; the fastest of them counts."""
     if reader.name in _SPECIAL:
         return _SPECIAL[reader.name]
-    schema = _SPANS if reader.name == "otlp-spans" else schema_of(reader)
-    return {"polars": lambda path, out: write(pl.read_ndjson(path, schema=schema), out), "duckdb": _duckdb_json(schema)}
+    schema = {**(_SPANS if reader.name == "otlp-spans" else schema_of(reader)), **_INSIDE.get(reader.name, {})}
+    parsers = {"duckdb": _duckdb_json(schema)}
+    if not any(isinstance(dtype, str) for dtype in schema.values()):
+        parsers["polars"] = lambda path, out: write(pl.read_ndjson(path, schema=schema), out)
+    return parsers
 
 
 def schema_of(reader: Reader) -> dict[str, Any]:
@@ -70,7 +73,9 @@ def _copy(sql: str, out: Path) -> None:
 
 
 def sql_type(dtype: Any) -> str:  # noqa: ANN401  a polars dtype, class or instance
-    """duckdb's name of a polars dtype."""
+    """duckdb's name of a polars dtype; what polars has not comes as that name."""
+    if isinstance(dtype, str):
+        return dtype
     if isinstance(dtype, pl.Struct):
         inner = ", ".join(f'"{field.name}" {sql_type(field.dtype)}' for field in dtype.fields)
         return f"STRUCT({inner})"
@@ -151,6 +156,11 @@ _SPAN = pl.Struct(
 _SCOPE = pl.Struct({"spans": pl.List(_SPAN)})
 _RESOURCE = pl.Struct({"attributes": _ATTRIBUTES})
 _SPANS = {"resourceSpans": pl.List(pl.Struct({"resource": _RESOURCE, "scopeSpans": pl.List(_SCOPE)}))}
+_INSIDE: Mapping[str, Mapping[str, Any]] = {
+    "llm-d-epp-scores": {"endpoint": pl.Struct({"name": pl.String(), "namespace": pl.String()})},
+    "envoy-endpoint-scores": {"x-gateway-destination-endpoint-scores": "MAP(VARCHAR, DOUBLE)"},
+}
+"""JSON that the reader decodes too, as it stands in the logs that are made here."""
 _SPECIAL: Mapping[str, Mapping[str, Parser]] = {
     "azure-llm": {"polars": _azure_polars, "duckdb": _csv_duckdb},
     "multi-round-qa": {"polars": _csv_polars, "duckdb": _csv_duckdb},
