@@ -77,6 +77,7 @@ _EVENT: dict[str, Any] = {
     "tool": pl.Struct({"tool_call_id": pl.String()}),
     "request": _REQUEST,
 }
+_CALL = ("session", "call")
 _WRAPPED = {"event": pl.Struct(_EVENT)}
 _SCHEMA = {**_EVENT, **_WRAPPED}
 
@@ -90,7 +91,7 @@ def _sniff(head: Head) -> str:
 
 
 def _read(path: Path, context: ReadContext) -> Iterator[Batch]:
-    started = pl.DataFrame(schema={"session": pl.String, "call": pl.String})
+    started = pl.DataFrame(schema={**dict.fromkeys(("kind", *_CALL), pl.String), ROW: pl.Int64})
     schema = _layout(path)
     for parsed in read_lines(path, schema):
         events, bare = without_null(_events(parsed.frame), "event_type")
@@ -117,18 +118,23 @@ def _events(lines: pl.DataFrame) -> pl.DataFrame:
 
 
 def _other_events(events: pl.DataFrame, started: pl.DataFrame) -> tuple[dict[str, int], pl.DataFrame]:
-    """Events by kind, and the tool calls that have not ended."""
+    """Events by kind, and the tool calls that have not ended. An end belongs to the start before it, and only once."""
     kind = pl.col("event_type")
-    calls = events.select(
-        kind.alias("kind"), _session().alias("session"), pl.col("tool").struct.field("tool_call_id").alias("call")
+    tool_call = pl.col("tool").struct.field("tool_call_id")
+    calls = events.select(kind.alias("kind"), _session().alias("session"), tool_call.alias("call"), ROW)
+    tools = calls.filter(pl.col("kind").is_in([_TOOL_START, *_TOOL_ENDS]))
+    in_order = (
+        pl.concat([started, tools.select(started.columns)])
+        .sort(ROW)
+        .with_columns(
+            before=pl.col("kind").shift(1).over(_CALL), last=pl.int_range(pl.len()).reverse().over(_CALL) == 0
+        )
     )
-    key = ["session", "call"]
-    running = pl.concat([started, calls.filter(pl.col("kind") == _TOOL_START).select(key)])
-    ends = calls.filter(pl.col("kind").is_in(list(_TOOL_ENDS)))
-    lost = ends.join(running, on=key, how="anti", nulls_equal=True)["kind"] + "_without_start"
-    counts = Counter(calls["kind"].to_list()) - Counter(lost.str.strip_suffix("_without_start").to_list())
-    counts.update(lost.to_list())
-    return dict(counts), running.join(ends, on=key, how="anti", nulls_equal=True)
+    starts = pl.col("kind") == _TOOL_START
+    lost = in_order.filter(~starts & (pl.col("before") == _TOOL_START).not_().fill_null(value=True))["kind"]
+    counts = Counter(calls["kind"].to_list()) - Counter(lost.to_list())
+    counts.update((lost + "_without_start").to_list())
+    return dict(counts), in_order.filter(starts & pl.col("last")).select(started.columns)
 
 
 def _session() -> pl.Expr:
