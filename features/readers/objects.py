@@ -69,7 +69,7 @@ def decode_objects(
 
     `schema`: field -> polars type: String, Int64, UInt64, Float64, Boolean, lists and structs of them. Fields that it
     does not name are dropped, absent and null ones are null, a text takes a number or a boolean as it is written. Names
-    beside each other differ in more than case.
+    beside each other differ in more than case. Binary stands for any value: it becomes the text of its compact JSON.
     `inner`: columns of text in which an object of another schema is written -> that schema; they become structs.
     `loose`: columns of text that take an object or a list as its JSON.
     """
@@ -133,6 +133,8 @@ def _strict(array: pa.Array, dtype: Any, path: str) -> _Values:  # noqa: ANN401 
         return _struct(array, dtype, path)
     if isinstance(dtype, pl.List):
         return _list(array, dtype, path)
+    if dtype == pl.Binary:
+        return _Values(array, _NONE)
     if dtype == pl.String:
         return _Values(array, _NONE, _doubts(path, _TEXTS, _opening(array)))
     if array.null_count == len(array) and pa.types.is_string(array.type):

@@ -5,92 +5,132 @@ joins them by request, whatever files they are in. SGLang's stages name no reque
 for a span of their trace that does. Other spans are skipped as `other_span`, spans without request and trace as
 `no_request_id`.
 
-Lines are decoded one by one: for JSON as nested as this, that is no slower than a typed parse in polars.
+A chunk's lines are decoded together (otlp_columns), those that are written otherwise than exporters write them, and a
+document over several lines, one by one (otlp_objects); what spans say is worked out once, for both.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from itertools import chain, count, repeat
+from dataclasses import replace
+from itertools import chain
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import polars as pl
 
 from features.errors import SourceError
 from features.readers.base import Batch, ReadContext, Reader
 from features.readers.head import DOCUMENT_BYTES_MAX, Head
-from features.readers.lines import ROW, BadLine, split_lines
-from features.readers.otlp_attributes import NS_PER_US, WANTED, Attributes, Origin, origin, request_of
-from features.readers.otlp_parts import Span, part_of
-from features.readers.plain import whole_lines
+from features.readers.lines import ROW, BadLine, Lines, lines_of
+from features.readers.otlp_attributes import REQUEST
+from features.readers.otlp_columns import decode
+from features.readers.otlp_objects import (
+    AT,
+    DOCUMENT,
+    FAULT,
+    HALF,
+    OWN,
+    ROOT,
+    SPANS,
+    START,
+    TRACE,
+    Judged,
+    MisfitError,
+    decode_line,
+)
+from features.readers.otlp_parts import PART_OF, PARTS, Part
+from features.readers.plain import Chunk, whole_lines
 from features.schemas import TABLES
 
 BY_TRACE = "trace:"
-_ROOT = "resourceSpans"
-_ROWS_AT_ONCE = 16_384
-_ROW_DTYPES = {**TABLES["request_parts"].dtypes, ROW: pl.Int64}
-_KEY, _AT = ("request_id", "part", "part_at_us", "rank"), "_at"
-_TIME_NS_MAX, _DIGITS = 2**63, 20
-_FIRST_LINES, _DOCUMENT = 40, 0
-_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
-
-
-class _MisfitError(Exception):
-    """A line or span that is none of the format; the message is the rule that it breaks."""
-
-
-@dataclass(slots=True)
-class _Held:
-    """Rows and what became no row, until a batch is full."""
-
-    pool: str
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    bad: list[BadLine] = field(default_factory=list)
-    skipped: dict[str, int] = field(default_factory=dict)
-
-    def batch(self) -> Batch:
-        """What is held, as a frame; nothing is held afterwards."""
-        alike: dict[tuple[str, ...], list[tuple[Any, ...]]] = {}
-        for at, row in enumerate(self.rows):
-            alike.setdefault(tuple(row), []).append((at, *row.values()))
-        frames = [
-            pl.DataFrame(
-                dict(zip((_AT, *names), zip(*rows, strict=True), strict=True)),
-                schema={_AT: pl.Int64, **{name: _ROW_DTYPES[name] for name in names}},
-            )
-            for names, rows in alike.items()
-        ]
-        empty = pl.DataFrame(schema={_AT: pl.Int64, **{name: _ROW_DTYPES[name] for name in (*_KEY, ROW)}})
-        frame = pl.concat([empty, *frames], how="diagonal").sort(_AT).drop(_AT)
-        done = Batch(frame.with_columns(pl.lit(self.pool).alias("pool")), self.bad, self.skipped)
-        self.rows, self.bad, self.skipped = [], [], {}
-        return done
+_DTYPES = TABLES["request_parts"].dtypes
+_KEY = ("request_id", "part", "part_at_us", "rank")
+_EMPTY = pl.DataFrame(schema={AT: pl.Int64, **{name: _DTYPES[name] for name in _KEY}, ROW: pl.Int64})
+_FIRST_LINES = 40
+_TRIED_BYTES = 256 << 10
+"""Of a chunk of which it is not known whether most of its lines can be decoded together."""
+_PART, _RULE = "span.part", "rule"
 
 
 def _sniff(head: Head) -> str:
-    if sum(isinstance(value.get(_ROOT), list) for value in head.objects) * 2 > len(head.objects):
-        return f"objects have {_ROOT}, OTLP's traces"
+    if sum(isinstance(value.get(ROOT), list) for value in head.objects) * 2 > len(head.objects):
+        return f"objects have {ROOT}, OTLP's traces"
     return ""
 
 
 def _read(path: Path, context: ReadContext) -> Iterator[Batch]:
-    held = _Held(context.pool)
-    for row, line in _lines(path):
-        if line is None:
-            held.bad.append(BadLine(row, "file_cut_short"))
-        elif line.strip():
-            _take(row, line, held)
-        if len(held.rows) >= _ROWS_AT_ONCE:
-            yield held.batch()
-    yield held.batch()
+    doubtful = True
+    for chunk in _chunks(path):
+        spans, judged = pl.DataFrame(schema=SPANS), Judged()
+        if chunk.cut_short:
+            judged.bad.append((0, BadLine(chunk.first_row, "file_cut_short")))
+        elif chunk.first_row == DOCUMENT:
+            judged.take(0, DOCUMENT, chunk.content)
+        else:
+            lines = lines_of(chunk)
+            left = np.arange(len(lines.texts))
+            if not doubtful or _is_worth_it(lines):
+                spans, left = decode(lines)
+            doubtful = len(left) * 2 > len(lines.texts)
+            for place, (row, line) in zip(left.tolist(), lines.numbered(left), strict=True):
+                if line.strip():
+                    judged.take(place, row, line)
+        if judged.own:
+            spans = pl.concat([spans, judged.frame()])
+        table, faults, skipped = request_parts(spans)
+        bad = [line for _, line in sorted(judged.bad + faults, key=itemgetter(0))]
+        yield Batch(table.with_columns(pl.lit(context.pool).alias("pool")), bad, skipped)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes | None]]:
-    """Numbered lines, None where a packed file ends early. A document over several lines comes whole, as _DOCUMENT.
+def _is_worth_it(lines: Lines) -> bool:
+    """Most of the first lines can be decoded together: of a log that is strange throughout, the rest is not tried."""
+    first = max(1, int(np.searchsorted(lines.starts, _TRIED_BYTES)))
+    if first * 4 > len(lines.texts):
+        return True
+    _, left = decode(replace(lines, texts=lines.texts[:first], whole=lines.whole[:first]))
+    return len(left) * 2 <= first
+
+
+def request_parts(spans: pl.DataFrame) -> tuple[pl.DataFrame, list[tuple[int, BadLine]], dict[str, int]]:
+    """Rows of `request_parts` by `at`; spans that are bad, with their `at`; and how many were skipped as what."""
+    frames, bad, skipped = [_EMPTY], [], {"other_span": 0, "no_request_id": 0}
+    for (place,), of in spans.with_columns(PART_OF.alias(_PART)).partition_by(_PART, as_dict=True).items():
+        if place is None:
+            skipped["other_span"] += of.height
+            continue
+        told = of.lazy().select(_columns(PARTS[place])).with_columns(_without_half(PARTS[place])).collect()
+        faults = told.filter(pl.col(_RULE).is_not_null())
+        bad += [(at, BadLine(row, rule)) for at, row, rule in faults.select(AT, ROW, _RULE).iter_rows()]
+        sound = told.filter(pl.col(_RULE).is_null()).drop(_RULE)
+        frames.append(sound.filter(pl.col("request_id").is_not_null()))
+        skipped["no_request_id"] += sound.height - frames[-1].height
+    table = pl.concat(frames, how="diagonal").sort(AT).drop(AT)
+    return table, bad, {kind: number for kind, number in skipped.items() if number}
+
+
+def _columns(part: Part) -> list[pl.Expr]:
+    columns = {
+        "request_id": pl.coalesce(REQUEST, pl.when(pl.col(TRACE) != "").then(pl.format(BY_TRACE + "{}", TRACE))),
+        "part": pl.format(part.kind + "/{}/{}", TRACE, OWN),
+        "part_at_us": pl.col(START),
+        "rank": pl.lit(part.rank),
+        **part.columns,
+    }
+    typed = [column.cast(_DTYPES[name]).alias(name) for name, column in columns.items()]
+    return [pl.col(AT), *typed, pl.col(ROW), pl.coalesce(part.too_long, FAULT).alias(_RULE)]
+
+
+def _without_half(part: Part) -> pl.Expr:
+    """Rules as they are, and that of the first text that holds half of a character."""
+    texts = [name for name in ("request_id", "part", *part.columns) if _DTYPES[name] == pl.String]
+    halves = [pl.when(pl.col(name).str.contains(HALF, literal=True)).then(pl.lit(f"{name}|type")) for name in texts]
+    return pl.coalesce(_RULE, pl.when(pl.col("request_id").is_not_null()).then(pl.coalesce(halves)))
+
+
+def _chunks(path: Path) -> Iterator[Chunk]:
+    """Whole lines; a document over several of them comes whole, its row is DOCUMENT.
 
     Raises SourceError if a document is larger than DOCUMENT_BYTES_MAX.
     """
@@ -104,20 +144,16 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes | None]]:
                 raise SourceError("a JSON document must be at most 64 MiB", place=str(path), hint="one batch a line")
         whole = b"".join(chunk.content for chunk in held)
         if _is_object(whole):
-            yield _DOCUMENT, whole
+            yield Chunk(DOCUMENT, whole)
             return
         chunks = iter(held[1:])  # a cut line came first
-    for chunk in chain((first,), chunks):
-        if chunk.cut_short:
-            yield chunk.first_row, None
-            return
-        yield from enumerate(split_lines(chunk.content), chunk.first_row)
+    yield from chain((first,), chunks)
 
 
 def _is_object(content: bytes) -> bool:
     try:
-        _decode(content)
-    except _MisfitError:
+        decode_line(content)
+    except MisfitError:
         return False
     return True
 
@@ -126,135 +162,7 @@ def _opens_document(content: bytes) -> bool:
     """None of the first lines is an object by itself, and yet they begin one."""
     if not content.lstrip().startswith(b"{"):
         return False
-    for line in split_lines(content)[:_FIRST_LINES]:
-        try:
-            _decode(line)
-        except _MisfitError:
-            continue
-        return False
-    return True
-
-
-def _decode(line: bytes) -> dict[str, Any]:
-    try:
-        value = json.loads(line.decode("utf-8"), parse_constant=_no_constant)
-    except UnicodeDecodeError as error:
-        raise _MisfitError("utf8") from error
-    except (ValueError, RecursionError) as error:
-        raise _MisfitError("json") from error
-    if not isinstance(value, dict):
-        raise _MisfitError("json_object")
-    return value
-
-
-def _no_constant(text: str) -> float:
-    raise ValueError(text)
-
-
-def _take(row: int, line: bytes, held: _Held) -> None:
-    """The spans of one line; those of a document are numbered themselves."""
-    rows = count(1) if row == _DOCUMENT else repeat(row)
-    try:
-        value = _decode(line)
-        halves = _HALF.search(line) is not None
-        for resource_spans in _list(value, _ROOT, missing_ok=False):
-            sender = origin(_attributes(resource_spans.get("resource") or {}, "resource.attributes"))
-            for scope in _list(resource_spans, "scopeSpans"):
-                for span in _list(scope, "spans"):
-                    _take_span(next(rows), span, sender, held, halves=halves)
-    except _MisfitError as misfit:
-        held.bad.append(BadLine(max(row, 1), str(misfit)))
-
-
-def _take_span(row: int, span: dict[str, Any], sender: Origin, held: _Held, *, halves: bool) -> None:
-    """`halves`: a text may hold half of a pair of surrogates, which cannot be written."""
-    try:
-        found = _row(span, sender)
-        if halves and isinstance(found, dict):
-            for name, value in found.items():
-                if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
-                    raise _MisfitError(f"{name}|type")
-    except _MisfitError as misfit:
-        held.bad.append(BadLine(row, str(misfit)))
-        return
-    if isinstance(found, str):
-        held.skipped[found] = held.skipped.get(found, 0) + 1
-    else:
-        found[ROW] = row
-        held.rows.append(found)
-
-
-def _row(span: dict[str, Any], sender: Origin) -> dict[str, Any] | str:
-    """A span's row, or the kind that it is skipped as."""
-    attributes = _attributes(span, "attributes")
-    start_us = _time_us(span, "startTimeUnixNano")
-    if start_us is None:
-        raise _MisfitError("startTimeUnixNano|nullability")
-    name = span.get("name")
-    if not isinstance(name, str):
-        raise _MisfitError("name|type")
-    try:
-        part = part_of(Span(name, start_us, _time_us(span, "endTimeUnixNano"), attributes, sender))
-    except OverflowError as error:
-        raise _MisfitError(f"{error}|max") from error
-    if part is None:
-        return "other_span"
-    trace, own = _id(span, "traceId"), _id(span, "spanId")
-    request = request_of(attributes) or (BY_TRACE + trace if trace else None)
-    if request is None:
-        return "no_request_id"
-    return {
-        "request_id": request,
-        "part": f"{part.kind}/{trace}/{own}",
-        "part_at_us": start_us,
-        "rank": part.rank,
-        **part.columns,
-    }
-
-
-def _attributes(holder: Any, path: str) -> Attributes:  # noqa: ANN401  any JSON value
-    """The attributes that are known here; of a name that stands twice, the first."""
-    found: Attributes = {}
-    name: Any = path
-    try:
-        for pair in holder.get("attributes") or ():
-            name = pair["key"]
-            read = WANTED.get(name)
-            if read is not None and name not in found and (value := pair.get("value")):
-                found[name] = read(value)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise _MisfitError(f"{name if isinstance(name, str) else path}|type") from error
-    return found
-
-
-def _list(holder: dict[str, Any], name: str, *, missing_ok: bool = True) -> list[dict[str, Any]]:
-    held = holder.get(name)
-    if held is None:
-        if missing_ok:
-            return []
-        raise _MisfitError(f"{name}|nullability")
-    if not isinstance(held, list) or not all(isinstance(item, dict) for item in held):
-        raise _MisfitError(f"{name}|type")
-    return held
-
-
-def _time_us(span: dict[str, Any], name: str) -> int | None:
-    """Unix nanoseconds, a number or its digits, in microseconds; null if there is none (0 is none)."""
-    given = span.get(name)
-    if given is None:
-        return None
-    if type(given) is str and given.isdecimal() and len(given) < _DIGITS:
-        given = int(given)
-    if type(given) is not int or not 0 <= given < _TIME_NS_MAX:
-        raise _MisfitError(f"{name}|type")
-    return given // NS_PER_US or None
-
-
-def _id(span: dict[str, Any], name: str) -> str:
-    given = span.get(name) or ""
-    if not isinstance(given, str):
-        raise _MisfitError(f"{name}|type")
-    return given
+    return not any(_is_object(line) for line in content.split(b"\n", _FIRST_LINES)[:_FIRST_LINES])
 
 
 READER = Reader("otlp-spans", "request_parts", "spans of routers and engines, OTLP/JSON", _sniff, _read)

@@ -171,3 +171,10 @@ def test_lists_of_digits_are_judged_as_any_other(lists: list[list[int] | None], 
 def test_a_list_of_something_else_is_refused_among_plain_ones(text: str) -> None:
     decoded = decode_objects(pa.array(['{"list": [1, 2]}', text, '{"section": {"list": [5]}}']), SCHEMA)
     assert decoded.odd.tolist() == [1]
+
+
+def test_any_value_comes_as_its_json() -> None:
+    texts = ['{"v": {"a" : [1.50, "\\u00e9"]}}', '{"v": "5"}', '{"v": 5}', '{"v": null}', "{}"]
+    decoded = decode_objects(pa.array(texts), {"v": pl.Binary()})
+    assert not len(decoded.odd)
+    assert decoded.frame["v"].to_list() == ['{"a":[1.5,"é"]}', '"5"', "5", None, None]

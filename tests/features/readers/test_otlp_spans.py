@@ -254,6 +254,7 @@ def test_faults_are_named_and_cost_their_span_only(tmp_path: Path) -> None:
         ({"attributes": {"a": 1}}, "attributes|type"),
         ({"attributes": [{"key": "rid", "value": "r"}]}, "rid|type"),
         ({"attributes": [{"key": "dp_rank", "value": {"doubleValue": 1.5}}]}, "dp_rank|type"),
+        ({"attributes": [{"key": "gen_ai.latency.e2e", "value": {"intValue": 10**400}}]}, "gen_ai.latency.e2e|type"),
         (
             {"attributes": [{"key": "gen_ai.latency.e2e", "value": {"doubleValue": 1e300}}]},
             "gen_ai.latency.e2e|max",
