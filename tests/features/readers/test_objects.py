@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from features.readers.conform import misfit
@@ -53,6 +53,7 @@ def fitting(dtype: Any) -> st.SearchStrategy[Any]:
     return st.none() | next(values for kind, values in kinds.items() if dtype == kind)
 
 
+anywhere = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 OBJECTS = st.fixed_dictionaries({}, optional={name: fitting(dtype) | VALUES for name, dtype in SCHEMA.items()})
 
 
@@ -78,6 +79,7 @@ def told(value: Any) -> Any:
     return [told(item) for item in value] if isinstance(value, list) else value
 
 
+@anywhere
 @given(st.lists(OBJECTS, min_size=1, max_size=8), st.booleans())
 def test_each_object_is_taken_or_refused_as_if_it_came_alone(objects: list[dict[str, Any]], ascii_only: bool) -> None:
     texts = pa.array([json.dumps(value, ensure_ascii=ascii_only) for value in objects])
@@ -98,6 +100,7 @@ def _float_text(value: Any) -> bool:
     return isinstance(deep, dict) and isinstance(deep.get("text"), float)
 
 
+@anywhere
 @given(st.lists(st.sampled_from(['{"text": "a"}', "{", "", "[]", '{"a": 1} {}', "5", '{"text": "\\ud800"}', " {}"])))
 def test_what_is_no_object_is_refused(texts: list[str]) -> None:
     decoded = decode_objects(pa.array(texts, pa.string()), SCHEMA)
@@ -158,6 +161,7 @@ def test_the_first_of_a_key_counts() -> None:
 LISTS = st.lists(st.integers(0, 2**64 - 1) | st.sampled_from([2**64, -1, 10**30]), max_size=4)
 
 
+@anywhere
 @given(st.lists(LISTS | st.none(), min_size=1, max_size=6), st.booleans())
 def test_lists_of_digits_are_judged_as_any_other(lists: list[list[int] | None], spaced: bool) -> None:
     texts = [json.dumps({"list": held}, separators=None if spaced else (",", ":")) for held in lists]
