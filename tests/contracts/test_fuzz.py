@@ -57,8 +57,8 @@ WAYS: dict[int, dict[str, int]] = {
 }
 """One file in eight is read in chunks as well."""
 TOLD_APART_IN_A_CHUNK = {"prometheus-text", "prometheus-polls", "prometheus-range", "routecal-decisions"}
-"""Series that differ in labels only that are not kept are skipped within a chunk, and beyond it the first one stays. Two
-lines that tell one decision differently are refused within a chunk; beyond it what the second one adds is taken."""
+"""Series that differ in labels only that are not kept are skipped within a chunk, and beyond it the first one stays.
+Two lines that tell one decision differently are refused within a chunk; beyond it what the second one adds is taken."""
 
 
 def load(path: Path, lake: Lake, name: str) -> IngestReport | None:
