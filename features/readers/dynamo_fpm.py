@@ -88,7 +88,7 @@ def _form(objects: Sequence[Mapping[str, Any]]) -> _Form:
             next((name for name in _WORK if name in _inside(value)), _WORK[0]),
         )
         for value in objects
-        if "event" not in value or isinstance(value["event"], dict)
+        if "counter_id" in _inside(value) and isinstance(value.get("event", {}), dict)
     )
     return forms.most_common(1)[0][0] if forms else _Form((), _WORK[0])
 

@@ -74,3 +74,10 @@ def test_a_pass_without_a_time_has_none(tmp_path: Path) -> None:
     bare = {**forward_pass(7)["event"]["fpm"]}
     frame, _, _ = read(tmp_path / "fpm.jsonl", bare)
     assert frame["observed_at_us"].to_list() == [None]  # its rule quarantines it
+
+
+def test_what_stands_before_the_passes_does_not_say_how_they_are_wrapped(tmp_path: Path) -> None:
+    other = [{"request_id": "r", "event": "x"}, {"request_id": "r"}, {"request_id": "s"}]
+    frame, _, wrong = read(tmp_path / "fpm.jsonl", *other, forward_pass(1), forward_pass(2))
+    assert frame["source_row"].to_list() == [4, 5]
+    assert [row for row, _ in wrong] == [1, 2, 3]
