@@ -12,6 +12,7 @@ import pyarrow as pa
 
 Schema = Mapping[str, Any]
 ROOT = "$"
+_FIRST, _LONG_BYTES = 64, 80
 
 
 def query(schema: Schema, inner: Mapping[str, Schema], *, typed: bool, guarded: bool = False) -> str:
@@ -29,9 +30,8 @@ def query(schema: Schema, inner: Mapping[str, Schema], *, typed: bool, guarded: 
 
 
 def plain_lists(texts: pa.Array, schema: Schema) -> bool:
-    """Whether lists of integers that the schema asks for hold digits and nothing else, wherever their names stand.
-
-    Then they may be converted while they are parsed, which costs half as much for long ones.
+    """Whether lists of integers that the schema asks for are long, and hold digits and nothing else wherever their
+    names stand. Then they may be converted while they are parsed, which costs half as much.
     """
     names = "|".join(sorted(set(map(re.escape, _integer_lists(schema)))))
     if not names or not len(texts):
@@ -41,10 +41,13 @@ def plain_lists(texts: pa.Array, schema: Schema) -> bool:
     except pa.ArrowInvalid:
         return False
     lines = pl.Series(pl.from_arrow(texts))
+    plain = rf'"(?:{names})"\s*:\s*(?:null|\[[-0-9,\s]*\])'
+    listed = lines.head(_FIRST).str.extract(f"({plain})").str.len_bytes().mean()
+    if not isinstance(listed, float) or listed < _LONG_BYTES:
+        return False
     if lines.str.contains("\\u", literal=True).any():  # a name may be spelled with escapes
         return False
-    plain = lines.str.count_matches(rf'"(?:{names})"\s*:\s*(?:null|\[[-0-9,\s]*\])').sum()
-    return bool(plain == lines.str.count_matches(f'"(?:{names})"').sum())
+    return bool(lines.str.count_matches(plain).sum() == lines.str.count_matches(f'"(?:{names})"').sum())
 
 
 def _integer_lists(schema: Schema) -> Iterator[str]:

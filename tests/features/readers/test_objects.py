@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from features.readers.conform import misfit
+from features.readers.json_query import plain_lists
 from features.readers.objects import decode_objects
 
 SCHEMA: dict[str, Any] = {
@@ -158,12 +159,15 @@ def test_the_first_of_a_key_counts() -> None:
     assert decode_objects(pa.array(['{"integer": 1, "integer": 2}']), SCHEMA).frame["integer"].to_list() == [1]
 
 
+LONG = list(range(1_000))
+"""Beside it, lists are converted while they are parsed if all of them are plain."""
 LISTS = st.lists(st.integers(0, 2**64 - 1) | st.sampled_from([2**64, -1, 10**30]), max_size=4)
 
 
 @anywhere
 @given(st.lists(LISTS | st.none(), min_size=1, max_size=6), st.booleans())
 def test_lists_of_digits_are_judged_as_any_other(lists: list[list[int] | None], spaced: bool) -> None:
+    lists = [LONG, *lists]
     texts = [json.dumps({"list": held}, separators=None if spaced else (",", ":")) for held in lists]
     decoded = decode_objects(pa.array(texts), SCHEMA)
     fits = [held is None or all(0 <= value < 2**64 for value in held) for held in lists]
@@ -173,7 +177,10 @@ def test_lists_of_digits_are_judged_as_any_other(lists: list[list[int] | None], 
 
 @pytest.mark.parametrize("text", ['{"l\\u0069st": [1.5]}', '{"list" : [1.5]}', '{"list": ["1"]}', '{"list": [true]}'])
 def test_a_list_of_something_else_is_refused_among_plain_ones(text: str) -> None:
-    decoded = decode_objects(pa.array(['{"list": [1, 2]}', text, '{"section": {"list": [5]}}']), SCHEMA)
+    texts = pa.array([json.dumps({"list": LONG}), text, '{"section": {"list": [5]}}'])
+    assert not plain_lists(texts, SCHEMA)
+    assert plain_lists(texts.filter(pa.array([True, False, True])), SCHEMA)
+    decoded = decode_objects(texts, SCHEMA)
     assert decoded.odd.tolist() == [1]
 
 
