@@ -23,7 +23,7 @@ _COLOURS = {
     "router": "#7a6f9b", "queue": BAD, "compute": PLAIN, "reservation": "#c98a2b", "transfer": "#4f8fbf",
     "admission": "#b8a23a", "first_step": GOOD, "unattributed": "#d3d9de",
 }  # fmt: skip
-_LABEL_CHARS = 28
+_LABEL_CHARS, _BELOW = 28, "outside lower center"
 _METRICS = (
     ("prefill", "waiting_prompt_tokens", "P: prompt tokens that wait"),
     ("decode", "running_tokens", "D: running tokens"),
@@ -68,7 +68,7 @@ def _stages(tables: Mapping[str, Rows], dimensions: tuple[str, str]) -> Figure |
         axis.set_yticks(range(len(values)), [_label(value) for value in values])
         axis.set(title=f"TTFT by {dimension.replace('_', ' ')}", xlabel="ms, mean")
     handles = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
-    axes[-1].legend(handles.values(), handles.keys(), frameon=False, fontsize=6)
+    figure.legend(handles.values(), handles.keys(), frameon=False, fontsize=6, ncols=len(handles), loc=_BELOW)
     return figure
 
 
@@ -96,19 +96,20 @@ def _prefix(tables: Mapping[str, Rows]) -> Figure | None:
     if whole is None or not whole["ceiling_tokens"]:
         return None
     parts = {"hit": whole["hit_tokens"]} | {row["cause"]: row["tokens"] for row in tables["prefix_loss"]}
-    figure, (axis,) = canvas(1, height=1.6)
+    figure, (axis,) = canvas(1, height=1.8)
     left = 0.0
     for cause, tokens in parts.items():
         share = 100 * tokens / whole["ceiling_tokens"]
         axis.barh([""], [share], left=[left], color=_CAUSES[cause], label=f"{cause.replace('_', ' ')} {share:.0f} %")
         left += share
     axis.set(title="Prompt tokens that could have been prefix hits", xlabel="%")
-    axis.legend(frameon=False, fontsize=6, ncols=len(parts), loc="upper center", bbox_to_anchor=(0.5, -0.45))
+    figure.legend(frameon=False, fontsize=6, ncols=len(parts), loc=_BELOW)
     return figure
 
 
 def _label(name: str) -> str:
     """A name of a log as a chart can show it: short, printable, and no formula."""
+    name = name.replace("–", "-")
     shown = "".join(one if one.isascii() and one.isprintable() else "?" for one in name)
     shown = shown if len(shown) <= _LABEL_CHARS else shown[: _LABEL_CHARS - 2] + ".."
     return shown.replace("$", r"\$")
