@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import duckdb
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -22,6 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.readers.json_query import ROOT, Schema, field_path, plain_lists, query, sql_text, whole_column
+
+if TYPE_CHECKING:
+    import duckdb
 
 Places = npt.NDArray[np.int64]
 _NONE: Places = np.empty(0, np.int64)
@@ -73,6 +75,8 @@ def decode_objects(
     `inner`: columns of text in which an object of another schema is written -> that schema; they become structs.
     `loose`: columns of text that take an object or a list as its JSON.
     """
+    import duckdb
+
     inner = inner or {}
     whole = np.asarray(pc.starts_with(texts, "{"), dtype=bool)
     typed = plain_lists(texts, schema)
@@ -98,6 +102,8 @@ def decode_objects(
 @cache
 def _connection() -> duckdb.DuckDBPyConnection:
     """One for the process: a start costs more than a chunk. Each call has a cursor of its own."""
+    import duckdb
+
     connection = duckdb.connect(config={"threads": 1})
     connection.execute("SET enable_progress_bar = false")
     return connection

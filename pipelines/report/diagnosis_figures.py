@@ -23,7 +23,7 @@ _COLOURS = {
     "router": "#7a6f9b", "queue": BAD, "compute": PLAIN, "reservation": "#c98a2b", "transfer": "#4f8fbf",
     "admission": "#b8a23a", "first_step": GOOD, "unattributed": "#d3d9de",
 }  # fmt: skip
-_LABEL_CHARS, _BELOW = 28, "outside lower center"
+_LABEL_CHARS = 28
 _METRICS = (
     ("prefill", "waiting_prompt_tokens", "P: prompt tokens that wait"),
     ("decode", "running_tokens", "D: running tokens"),
@@ -68,7 +68,9 @@ def _stages(tables: Mapping[str, Rows], dimensions: tuple[str, str]) -> Figure |
         axis.set_yticks(range(len(values)), [_label(value) for value in values])
         axis.set(title=f"TTFT by {dimension.replace('_', ' ')}", xlabel="ms, mean")
     handles = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
-    figure.legend(handles.values(), handles.keys(), frameon=False, fontsize=6, ncols=len(handles), loc=_BELOW)
+    figure.legend(
+        handles.values(), handles.keys(), frameon=False, fontsize=6, ncols=len(handles), loc="outside lower center"
+    )
     return figure
 
 
@@ -103,7 +105,7 @@ def _prefix(tables: Mapping[str, Rows]) -> Figure | None:
         axis.barh([""], [share], left=[left], color=_CAUSES[cause], label=f"{cause.replace('_', ' ')} {share:.0f} %")
         left += share
     axis.set(title="Prompt tokens that could have been prefix hits", xlabel="%")
-    figure.legend(frameon=False, fontsize=6, ncols=len(parts), loc=_BELOW)
+    figure.legend(frameon=False, fontsize=6, ncols=len(parts), loc="outside lower center")
     return figure
 
 
