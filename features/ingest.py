@@ -151,7 +151,7 @@ class _Run:
                 self._take(batch, reader, log, held)
             if not held.parsed:
                 raise _no_rows(reader, log, held)
-        except BaseException:
+        except BaseException:  # an interrupt as well: what is staged must not outlive its file
             held.staged.drop()
             raise
         self._keep(held, reader, log)

@@ -7,7 +7,7 @@ import zipfile
 import zlib
 from pathlib import Path
 
-from features.errors import SourceError
+from features.errors import LakeError, SourceError
 
 _MAGIC = b"PK\x03\x04"
 
@@ -22,7 +22,8 @@ def unpack(archive: Path, folder: Path, suffixes: tuple[str, ...]) -> list[tuple
     """The members whose names end with one of `suffixes`, unpacked below `folder`, each with its name in the archive.
 
     Files are numbered, so no name of a member reaches the file system. Hidden members are left out.
-    Raises SourceError if the archive is damaged, locked by a password or holds no such member.
+    Raises SourceError if the archive is damaged, locked by a password or holds no such member, LakeError if there is no
+    room to unpack it.
     """
     found: list[tuple[Path, str]] = []
     folder.mkdir(parents=True, exist_ok=True)
@@ -37,6 +38,10 @@ def unpack(archive: Path, folder: Path, suffixes: tuple[str, ...]) -> list[tuple
                 found.append((path, member.filename))
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise SourceError("a zip archive must be whole and open", value=str(error), place=str(archive)) from error
+    except OSError as error:
+        raise LakeError(
+            "an archive must be unpacked", value=error.strerror, place=str(archive), hint="is there room on the disk?"
+        ) from error
     if not found:
         raise SourceError("an archive must hold a log", place=str(archive), hint=f"names end with {' '.join(suffixes)}")
     return found

@@ -51,18 +51,3 @@ def _fits_scalar(value: Any, dtype: Any) -> bool:  # noqa: ANN401  any JSON valu
         return isinstance(value, int | float) and abs(value) <= sys.float_info.max
     low, high = _RANGES[dtype]
     return isinstance(value, int) and low <= value <= high
-
-
-def nested_text(frame: pl.DataFrame) -> bool:
-    """Whether a text anywhere in `frame` may be a written-out object or array (or only looks like one)."""
-    return any(_nested_text(column) for column in frame.iter_columns())
-
-
-def _nested_text(column: pl.Series) -> bool:
-    if column.dtype == pl.String:
-        return bool(column.str.contains(r"^[\[{]").any())
-    if isinstance(column.dtype, pl.Struct):
-        return nested_text(column.struct.unnest())
-    if isinstance(column.dtype, pl.List) and not column.dtype.inner.is_numeric():
-        return _nested_text(column.explode(empty_as_null=False))
-    return False

@@ -155,12 +155,10 @@ def _judged(content: bytes, first: int, layout: _Layout) -> Parsed:
     special = _between(np.flatnonzero((marks == _QUOTE) | (marks >= _ASCII_END)), ends) > 0
     plain = ~special & (fields == len(layout.names)) & (len(layout.names) > 1)
     bad: list[BadLine] = []
-    blank = 0
     records: list[tuple[int, list[str]]] = []
     for at in np.flatnonzero(~plain).tolist():
         line = content[(ends[at - 1] + 1 if at else 0) : ends[at]]
         if not line.strip():
-            blank += 1
             continue
         record, rule = _record(line, len(layout.names))
         if record is None:
@@ -178,7 +176,7 @@ def _judged(content: bytes, first: int, layout: _Layout) -> Parsed:
     kept = [_named(mass.filter(~doubt) if doubt.any() else mass, layout), *(frame for frame, _ in judged)]
     whole = pl.concat(kept).sort(ROW) if len(kept) > 1 else kept[0]
     bad += [BadLine(first + at, rule) for _, misfits in judged for at, rule in misfits]
-    return Parsed(whole.with_columns(pl.col(ROW) + first), sorted(bad, key=lambda line: line.row), blank)
+    return Parsed(whole.with_columns(pl.col(ROW) + first), sorted(bad, key=lambda line: line.row))
 
 
 def _record(line: bytes, size: int) -> tuple[list[str] | None, str]:

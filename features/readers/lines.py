@@ -41,11 +41,10 @@ class BadLine:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """Rows of one chunk with their line number in `source_row`, bad lines, and how many lines were blank."""
+    """Rows of one chunk with their line number in `source_row`, and bad lines. A blank line is neither."""
 
     frame: pl.DataFrame
     bad: list[BadLine] = field(default_factory=list)
-    blank: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +91,17 @@ def read_lines(
     """
     form = Form(schema, repair, inner or {})
     for chunk in whole_lines(path):
-        yield cut_short(chunk, form) if chunk.cut_short else parse(lines_of(chunk), form)
+        yield Parsed(no_rows(form), [cut_short(chunk)]) if chunk.cut_short else parse(lines_of(chunk), form)
 
 
-def cut_short(chunk: Chunk, form: Form) -> Parsed:
+def cut_short(chunk: Chunk) -> BadLine:
     """What stands where a file cannot be read on."""
-    return Parsed(_line_by_line([], form).frame, [BadLine(chunk.first_row, "file_cut_short")])
+    return BadLine(chunk.first_row, "file_cut_short")
+
+
+def no_rows(form: Form) -> pl.DataFrame:
+    """The columns of a form's rows."""
+    return _line_by_line([], form).frame
 
 
 def lines_of(chunk: Chunk) -> Lines:
@@ -129,17 +133,15 @@ def parse(lines: Lines, form: Form, among: Flags | None = None) -> Parsed:
         return Parsed(frame)
     judged = _line_by_line(lines.numbered(odd), form)
     frame = pl.concat([frame, judged.frame]).sort(ROW) if judged.frame.height else frame
-    return Parsed(frame, judged.bad, judged.blank)
+    return Parsed(frame, judged.bad)
 
 
 def _line_by_line(lines: list[tuple[int, bytes]], form: Form) -> Parsed:
     good: list[str] = []
     rows: list[int] = []
     bad: list[BadLine] = []
-    blank = 0
     for row, line in lines:
         if not line.strip():
-            blank += 1
             continue
         value, rule = _judged(line, form)
         if value is None:
@@ -152,7 +154,7 @@ def _line_by_line(lines: list[tuple[int, bytes]], form: Form) -> Parsed:
     bad += [BadLine(rows[at], "json") for at in decoded.odd.tolist()]
     held = np.delete(np.array(rows, dtype=np.int64), decoded.odd)
     frame = decoded.frame.with_columns(pl.Series(ROW, held, dtype=pl.Int64))
-    return Parsed(frame, sorted(bad, key=lambda line: line.row), blank)
+    return Parsed(frame, sorted(bad, key=lambda line: line.row))
 
 
 def _judged(line: bytes, form: Form) -> tuple[dict[str, Any] | None, str]:

@@ -7,15 +7,27 @@ as telling damage from another message needs.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from features.readers.lines import ROW, BadLine, Flags, Form, Lines, Parsed, cut_short, decode_object, lines_of, parse
-from features.readers.plain import Chunk, whole_lines
+from features.readers.lines import (
+    ROW,
+    BadLine,
+    Flags,
+    Form,
+    Lines,
+    Parsed,
+    cut_short,
+    decode_object,
+    lines_of,
+    no_rows,
+    parse,
+)
+from features.readers.plain import whole_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,27 +64,25 @@ def read_picked(path: Path, pick: Pick) -> Iterator[Picked]:
     A file that ends early yields what it holds and then one bad line `file_cut_short`.
     Raises SourceError if the file cannot be opened, is empty or is not text.
     """
-    empty = pl.concat([cut_short(Chunk(1, b""), kind.form).frame for kind in pick.kinds], how="diagonal")
+    empty = pl.concat([no_rows(kind.form) for kind in pick.kinds], how="diagonal")
     for chunk in whole_lines(path):
         if chunk.cut_short:
-            yield Picked(empty, [BadLine(chunk.first_row, "file_cut_short")])
+            yield Picked(empty, [cut_short(chunk)])
             return
-        picked = _picked(lines_of(chunk), pick)
-        yield replace(picked, frame=pl.concat([empty, picked.frame], how="diagonal").select(empty.columns))
+        yield _picked(lines_of(chunk), pick, empty)
 
 
-def _picked(lines: Lines, pick: Pick) -> Picked:
+def _picked(lines: Lines, pick: Pick, empty: pl.DataFrame) -> Picked:
     texts = pl.Series(pl.from_arrow(lines.texts.cast(pa.binary())))
     left = np.ones(len(texts), dtype=bool)
     parts: list[Parsed] = []
     for kind in pick.kinds:
         among = _hold(texts, kind.texts, left)
-        if among.any() or (not parts and kind is pick.kinds[-1]):
+        if among.any():
             parts.append(parse(lines, kind.form, among))
         left &= ~among
-    frame = parts[0].frame
-    if len(parts) > 1:
-        frame = pl.concat([part.frame for part in parts], how="diagonal").sort(ROW)
+    frame = pl.concat([empty, *(part.frame for part in parts)], how="diagonal")
+    frame = frame.sort(ROW) if len(parts) > 1 else frame
     damaged, others = _others(lines, left & ~(lines.whole & _hold(texts, pick.marks, left)))
     bad = sorted([*damaged, *(line for part in parts for line in part.bad)], key=lambda line: line.row)
     return Picked(frame, bad, int(left.sum()) - len(damaged) - others)

@@ -10,8 +10,7 @@ not started and gives no row. Not kept: sizes of weights, speculation, LoRA slot
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,11 @@ import pyarrow as pa
 
 from features.readers.base import Batch, ReadContext, Reader, most_have, without_null
 from features.readers.conform import misfit
-from features.readers.head import Head, read_head
-from features.readers.lines import ROW, BadLine, Parsed, read_lines
+from features.readers.head import Head
+from features.readers.lines import ROW, BadLine, Form, Parsed
 from features.readers.objects import decode_objects
 from features.readers.one_document import document_over_lines
+from features.readers.picked_lines import Kind, Pick, read_picked
 from features.readers.prometheus_polls import is_scrape
 from features.readers.prometheus_text import stem
 from features.readers.sglang_ranks import LOAD, samples
@@ -63,19 +63,17 @@ def _repair(value: dict[str, Any]) -> None:
         value["status"] = None
 
 
+_PICK = Pick((Kind(('"polled_at_us"',), Form(_POLL, _repair)), Kind((), Form(_BARE))))
+"""To look for an answer's fields in polls as well would cost as much again."""
+
+
 def _read(path: Path, context: ReadContext) -> Iterator[Batch]:
     document = document_over_lines(path)
     if document is not None:
         yield _batch(_one(document), context)
         return
-    for parsed in read_lines(path, _form(read_head(path).objects), repair=_repair):
-        bare = [pl.lit(None, dtype).alias(name) for name, dtype in _BARE.items() if name not in parsed.frame.columns]
-        yield _batch(replace(parsed, frame=parsed.frame.with_columns(bare)), context)
-
-
-def _form(objects: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Fields of a file's lines: recorders write polls only, and to look for answers beside them costs as much again."""
-    return _POLL if objects and all("polled_at_us" in value for value in objects) else _SCHEMA
+    for picked in read_picked(path, _PICK):
+        yield _batch(Parsed(picked.frame, picked.bad), context)
 
 
 def _one(document: dict[str, Any]) -> Parsed:

@@ -127,6 +127,13 @@ def test_bare_answers(form: str, tmp_path: Path) -> None:
     assert READER.sniff(Head("", [value]))
 
 
+def test_polls_and_bare_answers_in_one_file(tmp_path: Path) -> None:
+    content = polled(CORE) * 200 + lines(answer({**CORE, "dp_rank": 1})) + polled({**CORE, "dp_rank": 2})
+    rows, skipped, wrong = read(tmp_path / "d7.jsonl", content)
+    assert (skipped, wrong) == ({}, [])
+    assert [row["node"] for row in rows[198:]] == ["d0:30000/dp0"] * 2 + ["d7/dp1", "d0:30000/dp2"]
+
+
 @pytest.mark.parametrize("time", [None, "soon", "2026-01-05"])
 def test_a_bare_answer_needs_its_time(time: str | None, tmp_path: Path) -> None:
     rows, _, _ = read(tmp_path / "d7.json", lines({**answer(CORE), "timestamp": time}))
