@@ -59,9 +59,7 @@ def _diagnosed(tonight: Night) -> dg.Output[Stored]:
     }
     if found.findings:
         rows = [
-            dg.TableRecord(
-                {"finding": f.name, "severity": f.severity, "where": f.subject, "value": f.value, "what": f.text}
-            )
+            dg.TableRecord({"finding": f.name, "severity": f.severity, "where": f.subject, "what": f.text})
             for f in found.findings
         ]
         metadata["findings"] = dg.MetadataValue.table(rows)
