@@ -6,6 +6,7 @@ from dataclasses import astuple, fields
 
 import polars as pl
 
+from features.length_history import LENGTH_HISTORY, with_length_history
 from features.prefill_runs import Prompt, Run, rows
 from features.schemas import DECODE_MOMENTS
 
@@ -18,15 +19,13 @@ _RUN_DTYPES = {"node": pl.String, **dict.fromkeys(_RUN_COLUMNS, pl.Int64)}
 def length_table(requests: pl.DataFrame) -> pl.DataFrame:
     """One row a request that was served, sorted by arrival: what a router knows of it at arrival, and its output.
 
-    Columns: request_id, arrived_at_us, slo_class, app, tenant, prompt_tokens, max_output_tokens, session_turn (requests
-    of the session before this one, null without a session), output_tokens, censored (the output was cut: the true
-    length is at least output_tokens). Rejected and failed requests and unknown outputs are left out.
+    Columns: request_id, arrived_at_us, slo_class, app, tenant, model, prompt_tokens, max_output_tokens, those of
+    `features.length_history`, output_tokens, censored (the output was cut: the true length is at least output_tokens).
+    Rejected and failed requests and unknown outputs are left out.
     """
-    turn = pl.col("arrived_at_us").rank("ordinal").over("session_id").cast(pl.Int64) - 1
     return (
-        requests.sort("arrived_at_us", "request_id")
+        with_length_history(requests)
         .with_columns(
-            session_turn=pl.when(pl.col("session_id").is_not_null()).then(turn),
             censored=pl.col("finish_reason").is_in(list(_CENSORING)).fill_null(value=False),
         )
         .filter(
@@ -39,9 +38,10 @@ def length_table(requests: pl.DataFrame) -> pl.DataFrame:
             "slo_class",
             "app",
             "tenant",
+            "model",
             "prompt_tokens",
             "max_output_tokens",
-            "session_turn",
+            *LENGTH_HISTORY,
             "output_tokens",
             "censored",
         )
@@ -91,8 +91,11 @@ def decode_steps(node_loads: pl.DataFrame) -> pl.DataFrame:
     """One row a D and pair of consecutive samples between which it made steps: the table `steps`, plus moments.
 
     busy_us, n_steps and new_tokens (generated) are differences of cumulative counters; sequences is the mean over those
-    steps, tokens the mean of running_tokens of the two samples, context_tokens null. Further columns: interval_us;
-    sequences_sq (mean of b²) and sequences_busy (mean of b·t, µs). A pair across a restart (a counter fell) is dropped.
+    steps, context_tokens null. tokens: those sequences times the tokens of a running request in the two samples, for
+    the batch between them is not the batch at them; the mean of running_tokens where running requests are not told.
+    Further columns: interval_us; sequences_sq (mean of b²) and sequences_busy (mean of b·t, µs); drift, how far b
+    spreads within the window and running_tokens move between the samples, relative to them. A pair across a restart (a
+    counter fell) is dropped.
     """
     moment = [pl.col("decode_moments").list.get(i, null_on_oob=True).alias(f"m{i}") for i in range(DECODE_MOMENTS)]
     node = "node"
@@ -100,12 +103,17 @@ def decode_steps(node_loads: pl.DataFrame) -> pl.DataFrame:
     change = [(pl.col(f"m{i}") - pl.col(f"m{i}").shift(1).over(node)).alias(f"d{i}") for i in range(DECODE_MOMENTS)]
     fell = pl.any_horizontal(pl.col(f"d{i}") < 0 for i in range(DECODE_MOMENTS))
     before_us = pl.col("observed_at_us").shift(1).over(node)
+    tokens, earlier = pl.col("running_tokens"), pl.col("running_tokens").shift(1).over(node)
+    requests = pl.col("running_requests") + pl.col("running_requests").shift(1).over(node)
+    b = pl.col("d1") / pl.col("d0")
+    spread = ((pl.col("d3") / pl.col("d0") - b * b).clip(lower_bound=0) / (b * b)).sqrt()
     return (
         samples.with_columns(moment)
+        .with_columns(change)
         .with_columns(
-            *change,
             interval_us=pl.col("observed_at_us") - before_us,
-            tokens=(pl.col("running_tokens") + pl.col("running_tokens").shift(1).over(node)) / 2,
+            tokens=pl.when(requests > 0).then(b * (tokens + earlier) / requests).otherwise((tokens + earlier) / 2),
+            drift=(spread.pow(2) + ((tokens - earlier) / (tokens + earlier)).fill_nan(None).pow(2)).sqrt(),
         )
         .filter((pl.col("d0") >= 1) & (pl.col("d2") >= 1) & ~fell)
         .select(
@@ -122,6 +130,7 @@ def decode_steps(node_loads: pl.DataFrame) -> pl.DataFrame:
             "interval_us",
             (pl.col("d3") / pl.col("d0")).alias("sequences_sq"),
             (pl.col("d4") / pl.col("d0")).alias("sequences_busy"),
+            "drift",
         )
         .sort("observed_at_us", node)
     )

@@ -10,6 +10,8 @@ import polars as pl
 from features.errors import ModelError
 from models.metrics import FloatArray
 
+LARGEST = 2.0**53
+
 
 def require(frame: pl.DataFrame, columns: Sequence[str], *, table: str) -> None:
     """ModelError naming the columns that `frame` lacks."""
@@ -19,8 +21,13 @@ def require(frame: pl.DataFrame, columns: Sequence[str], *, table: str) -> None:
 
 
 def numeric(frame: pl.DataFrame, name: str, *, table: str, least: float) -> FloatArray:
-    """A column as float64, shape (rows,), null = NaN. ModelError for text, NaN, infinities, values below `least`."""
+    """A column as float64, shape (rows,), null = NaN. A column without a type is null throughout.
+
+    ModelError for text, NaN, infinities, values below `least` or beyond 2^53, which no law could be written with.
+    """
     column = frame[name]
+    if column.dtype == pl.Null:
+        column = column.cast(pl.Float64)
     if not column.dtype.is_numeric():
         raise ModelError("a column must be numeric", value=str(column.dtype), place=f"{table}.{name}")
     known = column.drop_nulls().cast(pl.Float64).to_numpy()
@@ -28,6 +35,8 @@ def numeric(frame: pl.DataFrame, name: str, *, table: str, least: float) -> Floa
         raise ModelError("a column must be finite", place=f"{table}.{name}")
     if known.size and known.min() < least:
         raise ModelError(f"`{name} >= {least}` must hold", value=float(known.min()), place=f"{table}.{name}")
+    if known.size and known.max() > LARGEST:
+        raise ModelError(f"`{name} <= 2^53` must hold", value=float(known.max()), place=f"{table}.{name}")
     return column.cast(pl.Float64).fill_null(float("nan")).to_numpy().astype(np.float64, copy=True)
 
 

@@ -34,7 +34,24 @@ class RobustFit:
     log_residual: FloatArray
 
 
-def nnls(x: FloatArray, y: FloatArray, weight: FloatArray) -> FloatArray:
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """Rows that are believed before any is seen, as normal equations: `gram` (columns, columns), `right` (columns,)."""
+
+    gram: FloatArray
+    right: FloatArray
+
+
+def prior_of(x: FloatArray, y: FloatArray, weight: FloatArray, *, total: float) -> Prior:
+    """The rows x, y with their weights brought to the sum `total`; errors are relative to y."""
+    relative = x / y[:, None]
+    share = weight * (total / float(np.sum(weight)))
+    columns = range(x.shape[1])
+    gram = np.array([[np.sum(relative[:, i] * relative[:, j] * share) for j in columns] for i in columns])
+    return Prior(gram, np.array([np.sum(relative[:, i] * share) for i in columns]))
+
+
+def nnls(x: FloatArray, y: FloatArray, weight: FloatArray, prior: Prior | None = None) -> FloatArray:
     """Minimises sum of weight · (y - x·c)² over c >= 0. x: (rows, columns), y and weight: (rows,); gives (columns,).
 
     Works on the normal equations with columns scaled to one size, so that rows can be many.
@@ -43,15 +60,18 @@ def nnls(x: FloatArray, y: FloatArray, weight: FloatArray) -> FloatArray:
 
     columns = range(x.shape[1])
     root = np.sqrt(weight)
-    scaled = [x[:, j] * root for j in columns]
-    size = [float(np.sqrt(np.sum(column * column))) or 1.0 for column in scaled]
-    scaled = [column / norm for column, norm in zip(scaled, size, strict=True)]
-    gram = np.array([[np.sum(scaled[i] * scaled[j]) for j in columns] for i in columns])
+    rows = [x[:, j] * root for j in columns]
+    gram = np.array([[np.sum(rows[i] * rows[j]) for j in columns] for i in columns])
+    right = np.array([np.sum(rows[i] * y * root) for i in columns])
+    if prior is not None:
+        gram, right = gram + prior.gram, right + prior.right
+    size = np.sqrt(np.diagonal(gram))
+    size = np.where(size > 0, size, 1.0)
+    gram = gram / size[:, None] / size[None, :]
     gram[np.diag_indices_from(gram)] += 1e-12  # a column that is zero or a copy of another one stays solvable
-    right = np.array([np.sum(scaled[i] * y * root) for i in columns])
     upper = np.linalg.cholesky(gram).T
-    found, _ = optimize.nnls(upper, np.linalg.solve(upper.T, right))
-    result: FloatArray = found / np.array(size)
+    found, _ = optimize.nnls(upper, np.linalg.solve(upper.T, right / size))
+    result: FloatArray = found / size
     return result
 
 
@@ -63,11 +83,20 @@ def evaluate(x: FloatArray, coef: FloatArray) -> FloatArray:
     return np.maximum(total, 1e-300)
 
 
-def fit(x: FloatArray, y: FloatArray, group: IntArray, groups: int, weight: FloatArray, *, factors: bool) -> RobustFit:
+def fit(
+    x: FloatArray,
+    y: FloatArray,
+    group: IntArray,
+    groups: int,
+    weight: FloatArray,
+    *,
+    factors: bool,
+    prior: Prior | None = None,
+) -> RobustFit:
     """Fits coefficients and group factors (all 1 if not `factors`); the median of the log factors is 0.
 
     x: (rows, columns) >= 0, y: (rows,) > 0, group: (rows,) in 0..groups-1, weight: (rows,) > 0, the number of
-    steps behind a row: it weighs the squares and narrows the trimming band.
+    steps behind a row: it weighs the squares and narrows the trimming band. `prior`: rows of a group of factor 1.
     """
     kept = np.ones(y.size, dtype=np.bool_)
     log_factor = np.zeros(groups)
@@ -77,7 +106,7 @@ def fit(x: FloatArray, y: FloatArray, group: IntArray, groups: int, weight: Floa
     # then relative to the prediction, which has no bias towards low values.
     scale = y
     for turn in range(TRIM_ROUNDS):
-        coef, log_factor = _alternate(x, y, group, weight, scale, kept, log_factor, factors=factors)
+        coef, log_factor = _alternate(x, y, group, weight, scale, kept, log_factor, factors=factors, prior=prior)
         scale = evaluate(x, coef) * np.exp(log_factor)[group]
         residual = np.log(y / scale)
         spread = residual * np.sqrt(weight)
@@ -103,10 +132,11 @@ def _alternate(
     log_factor: FloatArray,
     *,
     factors: bool,
+    prior: Prior | None,
 ) -> tuple[FloatArray, FloatArray]:
     """Coefficients for given factors, factors for given coefficients, until neither moves."""
     x, y, group, weight, scale = x[kept], y[kept], group[kept], weight[kept], scale[kept]
-    coef = nnls(x * (np.exp(log_factor)[group] / scale)[:, None], y / scale, weight)
+    coef = nnls(x * (np.exp(log_factor)[group] / scale)[:, None], y / scale, weight, prior)
     if not factors:
         return coef, log_factor
     rows = np.bincount(group, minlength=log_factor.size).astype(np.float64)
@@ -120,7 +150,7 @@ def _alternate(
         updated = np.where(seen, (mean - middle) * rows / (rows + GROUP_PRIOR_ROWS), 0.0)
         moved = float(np.max(np.abs(updated - log_factor)))
         log_factor = updated
-        coef = nnls(x * (np.exp(log_factor)[group] / scale)[:, None], y / scale, weight)
+        coef = nnls(x * (np.exp(log_factor)[group] / scale)[:, None], y / scale, weight, prior)
         if moved < STANDSTILL:
             break
     return coef, log_factor

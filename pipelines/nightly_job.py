@@ -20,6 +20,7 @@ from pipelines.defs.publish import published_of
 from pipelines.defs.resources import Teller, project_resources
 from pipelines.defs.schedules import nightly
 from pipelines.night import stages
+from pipelines.night.honesty import predicted_of
 from pipelines.night.nightly import NightResult
 from pipelines.night.stored import restored, restored_fitted
 from policies.candidates import Candidates
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 STORED = ("ingest_report", "night_inputs", "estimators", "candidates", "evidence", "published")
 TIMED = (
-    "ingest", "diagnosis", "night_inputs", "estimators", "contest", "fidelity", "candidates", "evidence",
+    "ingest", "diagnosis", "night_inputs", "predictions", "estimators", "contest", "fidelity", "candidates", "evidence",
     "tracked_night", "policy", "published", "night_report",
 )  # fmt: skip
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
@@ -93,6 +94,7 @@ def night_result(io: LakeIOManager, pool: str, day: date, timings_s: Mapping[str
     """
     stored = {name: io.read(name, day, pool) for name in STORED}
     fitted = restored_fitted(stored["estimators"]) if "estimators" in stored["estimators"] else None
+    predicted = predicted_of(io.read_table("predictions", day, pool))
     judged = restored(stages.Judged, stored["evidence"]["judged"])
     published = published_of(stored["published"])
     return NightResult(
@@ -100,6 +102,7 @@ def night_result(io: LakeIOManager, pool: str, day: date, timings_s: Mapping[str
         day=day,
         ingested=tuple(restored(IngestReport, report) for report in stored["ingest_report"]),
         inputs=inputs_of(stored["night_inputs"]),
+        predicted=predicted,
         fitted=fitted,
         candidates=_candidates(stored["candidates"]),
         evidence=judged.evidence,
@@ -110,7 +113,7 @@ def night_result(io: LakeIOManager, pool: str, day: date, timings_s: Mapping[str
         repeated=judged.repeated,
         test_openings=judged.openings,
         move=published.move if published else None,
-        notes=stages.notes_of(fitted, judged, published),
+        notes=stages.notes_of(fitted, predicted, judged, published),
         timings_s=timings_s,
     )
 

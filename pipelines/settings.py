@@ -47,7 +47,9 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class PoolNode:
-    """A node while it is part of the pool. `blocks` None = learned from telemetry."""
+    """A node while it is part of the pool. `blocks` None = learned from telemetry; `kind` as `models.gpus` names types,
+    None = unknown.
+    """
 
     name: str
     role: Literal["prefill", "decode"]
@@ -55,6 +57,7 @@ class PoolNode:
     blocks: int | None
     port_gbps: float
     valid: Span
+    kind: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +150,10 @@ class Pool:
             chunk_tokens=self.discipline.chunk_tokens,
             tensor_parallel=self.tensor_parallel,
         )
+
+    def node_types(self) -> dict[str, str]:
+        """Node -> its type, as it is described last; nodes of unknown type are left out."""
+        return {node.name: node.kind for node in self.nodes if node.kind is not None}
 
     def history(self, day: date) -> tuple[date, ...]:
         """Days that the night of `day` may use, ascending, `day` last; none of them before the last break."""

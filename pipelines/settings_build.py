@@ -7,6 +7,7 @@ from pathlib import Path
 from features.errors import RoutecalError, SettingsError
 from features.kv import KvGeometry
 from features.naming import DEFAULT_CLASS, Alias, ClassRule, NodeNames
+from models.gpus import GPUS, gpu, type_name
 from pipelines.settings import (
     Break,
     GateSettings,
@@ -65,6 +66,12 @@ def _pool(name: str, file: PoolFile, place: str, notices: list[str]) -> Pool:
     refuse(name, file, place)
     check_pool(name, file, place)
     classes = _classes(name, file, notices)
+    unknown = sorted({nodes.gpu for nodes in file.nodes if nodes.gpu is not None and gpu(nodes.gpu) is None})
+    if unknown:
+        notices.append(
+            f"pools.{name}: no data sheet of GPU {', '.join(unknown)}: until its nodes are measured they count as fast "
+            f"as the others. Known: {', '.join(sorted(GPUS))}"
+        )
     try:
         return _checked_pool(name, file, classes)
     except RoutecalError as error:  # a rule of the package that will use the values
@@ -99,7 +106,15 @@ def _checked_pool(name: str, file: PoolFile, classes: dict[str, ClassFile]) -> P
         ),
         families=router.families or FAMILIES,
         nodes=tuple(
-            PoolNode(n, e.role, e.rack, e.blocks, e.port_gbps, Span(as_us(e.valid_from), as_us(e.valid_to)))
+            PoolNode(
+                name=n,
+                role=e.role,
+                rack=e.rack,
+                blocks=e.blocks,
+                port_gbps=e.port_gbps,
+                valid=Span(as_us(e.valid_from), as_us(e.valid_to)),
+                kind=type_name(e.gpu, e.tensor_parallel or file.tensor_parallel),
+            )
             for e in file.nodes
             if e.role != "colocated"
             for n in e.names

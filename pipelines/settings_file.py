@@ -158,7 +158,7 @@ class PoolFile(Strict):
     classes: dict[Name, ClassFile] = Field(default_factory=dict)
     sources: tuple[SourceFile, ...] = ()
     tensor_parallel: int | None = Field(
-        None, ge=1, le=1024, description="ranks that share a node's KV; lets ingest find bytes of one rank"
+        None, strict=True, ge=1, le=1024, description="ranks that share a node's KV; lets ingest find bytes of one rank"
     )
     history_days: int = Field(14, ge=1, description="days that a night uses: test day, validation days, train days")
     warm_up_s: float = Field(

@@ -13,6 +13,7 @@ from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Fiel
 from pydantic_core import PydanticCustomError
 
 NodeName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$")]
+GpuName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Rack = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
 """Bytes of one KV element."""
@@ -93,6 +94,13 @@ class NodesFile(Strict):
     rack: Rack = "rack0"
     blocks: int | None = Field(None, ge=1, le=INT32, description="usable KV blocks; none = learned from telemetry")
     port_gbps: Gbps = Field(description="P's egress or D's ingress, 10^9 bits a second")
+    gpu: GpuName | None = Field(
+        None,
+        description="e.g. h100: nodes of one GPU and tensor parallel share their laws of step times; none = unknown",
+    )
+    tensor_parallel: int | None = Field(
+        None, strict=True, ge=1, le=1024, description="GPUs of the node; none = the pool's, else 1"
+    )
     valid_from: When | None = None
     valid_to: When | None = Field(None, description="exclusive")
 

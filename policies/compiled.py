@@ -28,7 +28,7 @@ def _cache_dir() -> Path:
     package = Path(__file__).parent
     for path in sorted(package.rglob("*.py")):
         source = path.read_bytes()
-        if b"@kernel" in source or b"@entry_kernel" in source or path.stem in CONSTANTS:
+        if b"@kernel" in source or b"@inlined" in source or b"@entry_kernel" in source or path.stem in CONSTANTS:
             digest.update(source)
     root = os.environ.get("ROUTECAL_KERNEL_CACHE") or str(package.parent / ".cache" / "kernels")
     return Path(root) / digest.hexdigest()[:16]
@@ -51,6 +51,11 @@ def kernel(function: F) -> F:
     of operations is part of the result.
     """
     return cast(F, numba.njit(**_INNER)(function))
+
+
+def inlined(function: F) -> F:
+    """A small kernel that is copied into its callers: handing its arrays on would cost more than its work."""
+    return cast(F, numba.njit(**_INNER, forceinline=True)(function))
 
 
 def entry_kernel(function: F) -> F:

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass, replace
 from typing import Any
 
-from models.portable import Estimators
+from models.portable.estimators import Estimators
 from policies.canonical import Json
 from policies.conformance_cases import Geometry, cases
 from policies.families.registry import FAMILIES, decide

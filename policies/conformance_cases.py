@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from models.portable import Estimators
+from models.portable.estimators import Estimators
+from models.portable.steps import StepLaws
+from models.portable.transfer import egress, ingress, uplink
 from policies.canonical import Json
 from policies.policy import Policy
 from policies.view import DECODE_COLUMNS, PREFILL_COLUMNS, DecodeView, PrefillView, RequestView, RouterView, UplinkView
 
 PORT = 25e9  # bytes/s
 UPLINK = 12.5e9
+UP = "up:"
 SEED = 0x5DEE_CE66_D1CE_CAFE  # above 2^53: a router must not read it as a double
 
 
@@ -48,7 +51,8 @@ def cases(policy: Policy, estimators: Estimators, geometry: Geometry, family: st
     base = _base(policy, estimators, geometry)
     for case in (*_shared(base), *_unknown(base), *_full(base)):
         yield replace(case, rules=PLAIN | case.rules)
-    special = _of_pairs(base, policy) if family == "routecal" else _of_nodes(base)
+    pairs = (*_of_pairs(base, policy), *_of_laws(base, estimators))
+    special = pairs if family == "routecal" else _of_nodes(base)
     for case in special:
         yield replace(case, rules=PLAIN | case.rules)
 
@@ -60,8 +64,8 @@ def _base(policy: Policy, estimators: Estimators, geometry: Geometry) -> RouterV
     need = -(-(prompt + 4 * block) // block)
     spare = max(c.reserve_blocks for c in policy.classes) + 4.0 * policy.horizon_s
     usable = float(8 * need) + 4.0 * float(-(-spare // 1))
-    names_p = [*sorted(estimators.prefill.node_factor), "p0", "p1"]
-    names_d = [*sorted(estimators.decode.node_factor), "d0", "d1", "d2"]
+    names_p = _names(estimators.prefill, ("p0", "p1"))
+    names_d = _names(estimators.decode, ("d0", "d1", "d2"))
     prefill = tuple(
         PrefillView(
             name=names_p[i],
@@ -110,12 +114,19 @@ def _base(policy: Policy, estimators: Estimators, geometry: Geometry) -> RouterV
         request=RequestView(prompt, 4 * block, 2 * block, 0, 0.05, SEED),
         prefill=prefill,
         decode=decode,
-        uplinks=(UplinkView(0, 1, UPLINK, 1.0), UplinkView(1, 0, UPLINK, 0.0)),
+        uplinks=(UplinkView(uplink("a", "b"), 0, 1, UPLINK, 1.0), UplinkView(uplink("b", "a"), 1, 0, UPLINK, 0.0)),
         block_tokens=block,
         kv_bytes_per_token=geometry.kv_bytes_per_token,
         chunk_tokens=chunk,
         turn=3,
     )
+
+
+def _names(laws: StepLaws, otherwise: tuple[str, ...]) -> tuple[str, ...]:
+    """As many nodes of the laws as `otherwise` has, one of every type first."""
+    known = [*sorted({*laws.node_factor, *laws.node_type}), *otherwise]
+    first = {laws.node_type.get(name): name for name in reversed(known)}
+    return tuple(sorted(known, key=lambda name: first[laws.node_type.get(name)] != name))[: len(otherwise)]
 
 
 def on_p(view: RouterView, at: int, **changes: Json) -> RouterView:
@@ -209,6 +220,42 @@ def _of_pairs(base: RouterView, policy: Policy) -> Iterator[Case]:
     crowded = base.decode[0].usable_blocks
     rising = on_all_d(base, active_blocks=crowded, growth_blocks_per_s=3.0, release_blocks_per_s=0.0)
     yield Case("reservation_without_release", rising, ("reservation", "when_full_queue"))
+
+
+def _of_laws(base: RouterView, estimators: Estimators) -> Iterator[Case]:
+    """Every node type, small and large steps (bends, trees, prompts), ports with a factor, descriptors."""
+    block, chunk = base.block_tokens, base.chunk_tokens
+    usable = base.decode[0].usable_blocks
+    for at, p in enumerate(sorted({*estimators.prefill.node_type.values()})):
+        name = next(n for n, kind in sorted(estimators.prefill.node_type.items()) if kind == p)
+        yield Case(f"p_of_type_{at}", on_p(base, 0, name=name), ("node_type",))
+    for at, d in enumerate(sorted({*estimators.decode.node_type.values()})):
+        name = next(n for n, kind in sorted(estimators.decode.node_type.items()) if kind == d)
+        yield Case(f"d_of_type_{at}", on_d(base, 0, name=name), ("node_type",))
+    small = on_request(base, prompt_tokens=1, estimated_output_tokens=1, expected_output_tokens=1)
+    small = on_all_d(small, running_requests=1.0, running_tokens=1.0, receiving_requests=0.0, receiving_tokens=0.0)
+    yield Case("small_steps", on_p(small, 0, backlog_tokens=1.0, backlog_requests=1.0), ("bends", "trees"))
+    large = on_all_d(base, running_requests=500.0, running_tokens=usable * block)
+    yield Case("large_steps", on_p(large, 0, backlog_tokens=2.5 * chunk, backlog_requests=90.0), ("bends", "trees"))
+    several = on_p(base, 0, backlog_tokens=1.5 * chunk, backlog_requests=6.0)
+    yield Case("several_prompts_a_step", several, ("prompts",))
+    yield Case("backlog_of_unknown_prompts", on_p(several, 0, backlog_requests=None), ("prompts",))
+    yield Case("slow_ports", _with_ports(base, sorted(estimators.transfer.port_factor)), ("port_factor",))
+    most = (base.request.prompt_tokens - 1) // block * block
+    yield Case("one_block_sent", on_d(on_d(base, 0, resident_tokens=most), 1, resident_tokens=block), ("descriptors",))
+
+
+def _with_ports(base: RouterView, ports: Sequence[str]) -> RouterView:
+    """The first P, D and uplink renamed to ports that have a factor, where there are any."""
+    sent, received, between = (
+        next((port[len(kind) :] for port in ports if port.startswith(kind)), None)
+        for kind in (egress(""), ingress(""), UP)
+    )
+    view = base if sent is None else on_p(base, 0, name=sent)
+    view = view if received is None else on_d(view, 1, name=received)
+    if between is None:
+        return view
+    return replace(view, uplinks=(replace(view.uplinks[0], name=UP + between), *view.uplinks[1:]))
 
 
 def _of_nodes(base: RouterView) -> Iterator[Case]:

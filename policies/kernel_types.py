@@ -1,4 +1,4 @@
-"""The arrays that kernels work on. Shapes: P, D = number of nodes, U = uplinks, C = SLO classes, E = bucket edges.
+"""The arrays that kernels work on. Shapes: P, D = number of nodes, U = uplinks, C = SLO classes.
 
 NaN stands for unknown and for "no target". Column orders are those of `policies.view`.
 """
@@ -25,20 +25,32 @@ TERMS = (
 RISK_GRID = 257  # x = 0, 1/64 ... 4
 
 
-class LawArrays(NamedTuple):
-    """Step and transfer laws of one estimator set, spread over the pool's nodes."""
+CAP, FACTOR, EMPTY, KIND, FIRST_BEND = 5, 6, 7, 8, 9
+"""Columns of `StepArrays.law`; before them the coefficients, behind them pairs (at, slope), at = inf: none."""
 
-    prefill_coef: Float64  # (4,)
-    prefill_factor: Float64  # (P,)
-    prefill_edges: Int64  # (E,)
-    prefill_bucket: Float64  # (E + 1,)
-    decode_coef: Float64  # (4,)
-    decode_factor: Float64  # (D,)
-    decode_edges: Int64  # (E',)
-    decode_bucket: Float64  # (E' + 1,)
-    decode_cap: float  # tokens
+
+class StepArrays(NamedTuple):
+    """The laws of one kind of step, spread over its nodes (N rows). Trees of all types stand in the same arrays."""
+
+    law: Float64  # (N, 9 + 2 · bends): five coefficients, cap, factor, seconds of an empty step, kind of law, bends
+    roots: Int64  # (N, trees) first node of each tree, -1 = no more
+    branch: Int64  # (tree nodes, 3): feature (-1 = leaf), left, right
+    value: Float64  # (tree nodes,): split of a branch, value of a leaf
+
+
+class LawArrays(NamedTuple):
+    """Step and transfer laws of one estimator set. Ports are at nominal speed × port factor, bytes/s."""
+
+    prefill: StepArrays
+    decode: StepArrays
     alpha_s: Float64  # (2,) local, cross
     efficiency: Float64  # (2,)
+    egress: Float64  # (P,)
+    ingress: Float64  # (D,)
+    uplink: Float64  # (max(U, 1),)
+    descriptor_s: float
+    descriptors_per_block: float
+    wire_frac: float
 
 
 class PoolArrays(NamedTuple):
@@ -48,10 +60,7 @@ class PoolArrays(NamedTuple):
     decode_rack: Int64  # (D,)
     prefill_blocks: Int64  # (P,)
     decode_blocks: Int64  # (D,)
-    egress: Float64  # (P,) bytes/s
-    ingress: Float64  # (D,) bytes/s
-    uplink: Float64  # (U,) bytes/s
-    path_uplink: Int64  # (P, D) index into uplink, -1 = none
+    path_uplink: Int64  # (P, D) index of the uplink, -1 = none
     path_kind: Int64  # (P, D) 0 local, 1 cross
     block_tokens: int
     kv_bytes_per_token: int

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Literal, TypeAlias
 
 from features.errors import PolicyError
-from models.portable import RiskSigma
+from models.portable.estimators import RiskSigma
 from policies.risk import GRID_POINTS, risk_table
 
 Unknown: TypeAlias = Literal["worst", "exclude"]

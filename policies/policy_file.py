@@ -12,8 +12,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from features.errors import ModelError, PolicyError
-from models.portable import Estimators
-from models.portable_json import from_dict, to_dict
+from models.portable.estimators import Estimators
+from models.portable_json import to_dict
 from policies.canonical import canonical_bytes, hash_without
 from policies.families.registry import check_family
 from policies.kernel_types import TERMS
@@ -197,7 +197,7 @@ def policy_of(file: PolicyFile) -> Policy:
 
 def estimators_of(file: PolicyFile) -> Estimators:
     """The estimators that the file ships."""
-    return from_dict(file.estimators.model_dump(mode="json"))
+    return file.estimators
 
 
 def json_schema() -> JsonObject:
@@ -221,16 +221,23 @@ def _class_to_json(c: ClassPolicy) -> JsonObject:
 
 
 def _validated(value: JsonObject, place: str = "$") -> PolicyFile:
+    if value.get("schema_version") == "1.0":
+        raise PolicyError(
+            f"a policy file must be of schema {SCHEMA_VERSION}",
+            value="1.0",
+            place=f"{place}.schema_version",
+            hint="1.0 carries estimators of an older form, which no longer decide; publish a file of a newer night",
+        )
     try:
         # Through JSON text: strict mode then takes arrays as tuples and still refuses every other conversion.
-        file = PolicyFile.model_validate_json(json.dumps(value))
+        file = PolicyFile.model_validate_json(json.dumps(value), strict=True)
+        to_dict(file.estimators)
     except ValidationError as error:
         raise _first_error(error, place) from error
-    check_family(file.family)
-    try:
-        estimators_of(file)
     except ModelError as error:
-        raise PolicyError(error.rule, value=error.value, place=f"{place}.{error.place}", hint=error.hint) from error
+        at = error.place if error.place.startswith("estimators") else f"estimators {error.place}".strip()
+        raise PolicyError(error.rule, value=error.value, place=f"{place}.{at}", hint=error.hint) from error
+    check_family(file.family)
     policy_of(file)  # raises PolicyError for what the models cannot say, such as tables that fall
     return file
 

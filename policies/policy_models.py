@@ -1,6 +1,7 @@
 """The policy file as pydantic models: what `data/schemas/policy.json` is made from.
 
-A file is one JSON object. `content_hash`, `decision_hash` and `envelope` lie outside the hashes, all else inside.
+A file is one JSON object; its estimators are the portable dataclasses themselves. `content_hash`, `decision_hash` and
+`envelope` lie outside the hashes, all else inside.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, model_validator
 
+from models.portable.estimators import Estimators
 from policies.risk import GRID_POINTS
 from policies.vector_models import Strict, VectorModel
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "2.0"
 
 Hash = Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$")]
 Moment = Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z$", description="UTC")]
@@ -78,58 +80,6 @@ class RiskTables(Strict):
     tpot: Table
 
 
-class LawModel(Strict):
-    """A step law, docs/decision.md; `token_cap` null = none."""
-
-    coef: Annotated[tuple[float, ...], Field(min_length=4, max_length=4)]
-    node_factor: dict[str, Positive]
-    bucket_edges: tuple[int, ...]
-    bucket_factor: tuple[Positive, ...]
-    token_cap: Positive | None
-    sigma: NotNegative
-
-
-class PathValues(Strict):
-    """One value a kind of path."""
-
-    local: NotNegative
-    cross: NotNegative
-
-
-class TransferModel(Strict):
-    """alpha + bytes / (share × efficiency)."""
-
-    alpha_s: PathValues
-    efficiency: PathValues
-    sigma: NotNegative
-
-
-class LengthModel(Strict):
-    """Quantiles of output tokens: tokens[class][prompt bin][level] × offset[class][level]."""
-
-    levels: tuple[float, ...]
-    prompt_edges: tuple[int, ...]
-    tokens: dict[str, tuple[tuple[NotNegative, ...], ...]]
-    offset: dict[str, tuple[Positive, ...]]
-
-
-class SigmaModel(Strict):
-    """Spread of log(realised / predicted) behind the risk tables."""
-
-    ttft: Positive
-    tpot: Positive
-
-
-class EstimatorsModel(Strict):
-    """The estimators in the form that decides."""
-
-    length: LengthModel
-    prefill: LawModel
-    decode: LawModel
-    transfer: TransferModel
-    risk: SigmaModel
-
-
 class Validity(Strict):
     """A router must not use the file outside this window."""
 
@@ -180,7 +130,7 @@ class Envelope(Strict):
 class PolicyFile(Strict):
     """One routing policy of one pool, as it is published."""
 
-    schema_version: Literal["1.0"]
+    schema_version: Literal["2.0"]
     policy_version: Annotated[str, Field(pattern=r"^[^/\s]+/\d{4}-\d{2}-\d{2}$", description="<pool>/<day>")]
     pool: Annotated[str, Field(pattern=r"^[^/\s]+$")]
     compatibility: Compatibility
@@ -188,7 +138,7 @@ class PolicyFile(Strict):
     classes: Annotated[tuple[ClassModel, ...], Field(min_length=1)]
     router: RouterModel
     risk_tables: RiskTables
-    estimators: EstimatorsModel
+    estimators: Estimators
     validity: Validity
     fallback: Reference | None
     incumbent: Reference | None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from models.portable import Estimators
+from models.portable.estimators import Estimators
+from models.portable.transfer import egress, ingress, uplink
 from policies.objective import Goal
 from policies.search_space import TEMPERATURE_D, TEMPERATURE_P
 from policies.twin.cluster import Cluster
@@ -17,8 +18,10 @@ SAME_FRAC = 0.02
 def frozen_knobs(cluster: Cluster, estimators: Estimators, goal: Goal, workloads: Sequence[Workload]) -> dict[str, str]:
     """Knob -> why it is frozen, from the pool's facts and the fitted laws."""
     frozen: dict[str, str] = {}
-    factors = [estimators.prefill.node_factor.get(n.name, 1.0) for n in cluster.prefill]
-    if _same(factors):
+    budget = cluster.discipline.chunk_tokens
+    if all(
+        _same([estimators.prefill.prefill_s(n.name, t, 0.0) for n in cluster.prefill]) for t in (budget, budget / 8)
+    ):
         frozen["PrefillCompute"] = "all P nodes are equally fast, so the term is the same for every candidate"
     if _same(_path_rates(cluster, estimators)) and not cluster.uplinks:
         frozen["TransferTime"] = "all paths have the same rate"
@@ -34,13 +37,15 @@ def frozen_knobs(cluster: Cluster, estimators: Estimators, goal: Goal, workloads
 
 def _path_rates(cluster: Cluster, estimators: Estimators) -> list[float]:
     """Unloaded Gb/s of every pair."""
-    uplink = {(u.from_rack, u.to_rack): u.gbps for u in cluster.uplinks}
+    law = estimators.transfer
+    links = {(u.from_rack, u.to_rack): u.gbps * law.port(uplink(u.from_rack, u.to_rack)) for u in cluster.uplinks}
     rates = []
     for p in cluster.prefill:
         for d in cluster.decode:
             kind = "local" if p.rack == d.rack else "cross"
-            limit = uplink.get((p.rack, d.rack), float("inf")) if kind == "cross" else float("inf")
-            rates.append(min(p.port_gbps, limit, d.port_gbps) * estimators.transfer.efficiency[kind])
+            limit = links.get((p.rack, d.rack), float("inf")) if kind == "cross" else float("inf")
+            sent, received = p.port_gbps * law.port(egress(p.name)), d.port_gbps * law.port(ingress(d.name))
+            rates.append(min(sent, limit, received) * law.efficiency[kind])
     return rates
 
 

@@ -9,22 +9,25 @@ from pathlib import Path
 import numpy as np
 
 from features.errors import TwinError
-from models.portable import Estimators
-from policies.booked_output import booked_output, expected_output
+from models.portable.estimators import Estimators
+from policies.lengths import LengthRows, length_rows
 from policies.objective import Goal, scale_load
 from policies.policy import Policy
 from policies.search_cases import Case, CaseScore, score_case
 from policies.twin.cluster import Cluster
 from policies.twin.outcomes import Noise
 from policies.twin.replay import replay
-from policies.twin.workload import Int32, Workload
+from policies.twin.workload import Arrivals, Workload
 
 
 def save_workloads(folder: Path, workloads: Mapping[str, Workload]) -> None:
     """Write each workload as `<name>.npz` for the workers; request ids are left out."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, workload in workloads.items():
-        np.savez(folder / f"{name}.npz", **{key: getattr(workload, key) for key in _ARRAYS})
+        held = (
+            {} if workload.arrivals is None else {f.name: getattr(workload.arrivals, f.name) for f in fields(Arrivals)}
+        )
+        np.savez(folder / f"{name}.npz", **{key: getattr(workload, key) for key in _ARRAYS}, **held)
 
 
 def load_workload(folder: Path, name: str) -> Workload:
@@ -33,10 +36,12 @@ def load_workload(folder: Path, name: str) -> Workload:
     if not path.exists():
         raise TwinError("a case names a workload of the scratch folder", value=name, place=str(folder))
     with np.load(path, allow_pickle=False) as arrays:
-        return Workload(**{key: arrays[key] for key in _ARRAYS})
+        names = [f.name for f in fields(Arrivals)]
+        arrivals = Arrivals(**{key: arrays[key] for key in names}) if names[0] in arrays else None
+        return Workload(**{key: arrays[key] for key in _ARRAYS}, arrivals=arrivals)
 
 
-_ARRAYS = tuple(f.name for f in fields(Workload) if f.name != "request_ids")
+_ARRAYS = tuple(f.name for f in fields(Workload) if f.name not in ("request_ids", "arrivals"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +62,13 @@ class ReplayFactory:
 
 
 class ReplayEvaluator:
-    """Replays and scores; keeps scaled workloads and booked lengths, which many policies share."""
+    """Replays and scores; keeps scaled workloads and lowered length laws, which many policies share."""
 
     def __init__(self, setup: ReplayFactory, workloads: Mapping[str, Workload]) -> None:
         self._setup = setup
         self._workloads = workloads
         self._scaled: dict[Case, Workload] = {}
-        self._booked: dict[tuple[str, tuple[float, ...]], Int32] = {}
-        self._expected: dict[str, Int32] = {}
+        self._lengths: dict[tuple[str, tuple[str, ...]], LengthRows] = {}
 
     def __call__(self, policy: Policy, case: Case) -> CaseScore:
         """Replay `case` under `policy` with the fitted laws in the pool and in its routers."""
@@ -76,8 +80,7 @@ class ReplayEvaluator:
             policy,
             workload,
             seed=setup.seed,
-            estimated_output=self._booked_output(policy, case.day, workload),
-            expected_output=self._expected_output(policy, case.day, workload),
+            lengths=self._length_rows(policy, case.day, workload),
             noise=setup.noise,
         )
         return score_case(case, setup.cluster, workload, result, setup.goal)
@@ -89,15 +92,8 @@ class ReplayEvaluator:
             self._scaled[case] = scale_load(self._workloads[case.day], case.load)
         return self._scaled[case]
 
-    def _booked_output(self, policy: Policy, day: str, workload: Workload) -> Int32:
-        levels = tuple(c.quantile for c in policy.classes)
-        if (day, levels) not in self._booked:
-            names = [c.name for c in policy.classes]
-            self._booked[day, levels] = booked_output(self._setup.estimators.length, names, levels, workload)
-        return self._booked[day, levels]
-
-    def _expected_output(self, policy: Policy, day: str, workload: Workload) -> Int32:
-        if day not in self._expected:
-            names = [c.name for c in policy.classes]
-            self._expected[day] = expected_output(self._setup.estimators.length, names, workload)
-        return self._expected[day]
+    def _length_rows(self, policy: Policy, day: str, workload: Workload) -> LengthRows:
+        names = tuple(c.name for c in policy.classes)
+        if (day, names) not in self._lengths:
+            self._lengths[day, names] = length_rows(self._setup.estimators.length, names, workload)
+        return self._lengths[day, names]

@@ -91,7 +91,7 @@ def space_around(default: Policy, frozen: Mapping[str, str], levels: Sequence[fl
     low_steps, high_steps = _quantile_steps(base, levels)
     reasons = dict(frozen)
     if low_steps == high_steps:
-        reasons.setdefault(QUANTILE, "the length table has one usable level")
+        reasons.setdefault(QUANTILE, "the length law has one usable level")
     if all(c.reserve_blocks == 0 for c in base.classes):
         reasons.setdefault(RESERVE, "the default reserve is 0 blocks")
     wanted += [

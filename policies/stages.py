@@ -6,7 +6,8 @@ the score of a pair must equal it (docs/decision.md).
 
 from __future__ import annotations
 
-from models.portable import Estimators
+from models.portable.estimators import Estimators
+from models.portable.transfer import egress, ingress
 from policies.policy import Policy
 from policies.view import DecodeView, PrefillView, RouterView
 
@@ -31,11 +32,11 @@ def _until_prompt_starts(estimators: Estimators, view: RouterView, p: PrefillVie
     clock, left, steps = 0.0, p.backlog_tokens, 0
     while left > 0:
         tokens = min(left, view.chunk_tokens)
-        clock += estimators.prefill.prefill_s(p.name, tokens, 0.0)
-        if (
-            steps and tokens < view.chunk_tokens
-        ):  # this step has room for the prompt: its fixed cost is the prompt's own
-            clock -= estimators.prefill.prefill_s(p.name, 0.0, 0.0)
+        prompts = 1.0 if p.backlog_requests is None else max(1.0, p.backlog_requests * tokens / p.backlog_tokens)
+        clock += estimators.prefill.prefill_s(p.name, tokens, 0.0, prompts)
+        if steps and tokens < view.chunk_tokens:
+            # This step has room for the prompt: its fixed cost is the prompt's own.
+            clock -= estimators.prefill.prefill_s(p.name, 0.0, 0.0, 0.0)
         left -= tokens
         steps += 1
     if steps:
@@ -44,7 +45,8 @@ def _until_prompt_starts(estimators: Estimators, view: RouterView, p: PrefillVie
         clock = max(clock - p.age_s, 0.0)
     need = -(-view.request.prompt_tokens // view.block_tokens) - p.hit_tokens / view.block_tokens
     bytes_to_leave = max(need - p.available_blocks, 0.0) * view.block_tokens * view.kv_bytes_per_token
-    return clock + bytes_to_leave / p.port_bytes_per_s
+    law = estimators.transfer
+    return clock + bytes_to_leave * law.wire_frac / (p.port_bytes_per_s * law.port(egress(p.name)))
 
 
 def _until_visible(
@@ -59,14 +61,19 @@ def _until_visible(
         chunk = min(view.chunk_tokens, view.request.prompt_tokens - done)
         clock += estimators.prefill.prefill_s(p.name, chunk, chunk * done)
         done += chunk
-    shares = [p.port_bytes_per_s / (p.sending_requests + 1), d.port_bytes_per_s / (d.receiving_requests + 1)]
+    law = estimators.transfer
+    shares = [
+        p.port_bytes_per_s * law.port(egress(p.name)) / (p.sending_requests + 1),
+        d.port_bytes_per_s * law.port(ingress(d.name)) / (d.receiving_requests + 1),
+    ]
     if p.rack != d.rack:
         between = [u for u in view.uplinks if (u.from_rack, u.to_rack) == (p.rack, d.rack)]
-        shares += [u.bytes_per_s / (u.flows + 1) for u in between]
+        shares += [u.bytes_per_s * law.port(u.name) / (u.flows + 1) for u in between]
     path = "cross" if p.rack != d.rack else "local"
-    rate = min(shares) * estimators.transfer.efficiency[path]
-    size = (view.request.prompt_tokens - resident) * view.kv_bytes_per_token
-    return clock + estimators.transfer.alpha_s[path] + size / rate
+    rate = min(shares) * law.efficiency[path]
+    size = (view.request.prompt_tokens - resident) * view.kv_bytes_per_token * law.wire_frac
+    blocks = -(-view.request.prompt_tokens // view.block_tokens) - resident // view.block_tokens
+    return clock + law.alpha_s[path] + law.descriptor_s * law.descriptors_per_block * blocks + size / rate
 
 
 def _until_reserved(policy: Policy, view: RouterView, d: DecodeView) -> float | None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from models.portable import Estimators, StepLaw, TransferLaw
+from models.portable.estimators import Estimators
+from models.portable.steps import StepLaw, StepLaws
+from models.portable.transfer import TransferLaw, egress, ingress
 from policies.policy import Policy
 from policies.risk import met
 from policies.view import DecodeView, PrefillView, RouterView
@@ -65,25 +67,28 @@ def estimated_blocks(view: RouterView, node: DecodeView) -> float:
     return float(blocks_of(tokens, view.block_tokens) - node.resident_tokens // view.block_tokens)
 
 
-def prefill_parts(view: RouterView, node: PrefillView, law: StepLaw) -> PrefillParts:
+def prefill_parts(view: RouterView, node: PrefillView, estimators: Estimators) -> PrefillParts:
     """Q, C(0), C(h) and the egress share of one P."""
+    law, transfer = estimators.prefill, estimators.transfer
     prompt, budget = view.request.prompt_tokens, view.chunk_tokens
-    compute = _compute_s(node.name, law, prompt, 0, budget)
-    hit = compute if node.hit_tokens == 0 else _compute_s(node.name, law, prompt, node.hit_tokens, budget)
+    of_type, factor = law.of(node.name), law.factor(node.name)
+    compute = _compute_s(of_type, prompt, 0, budget) * factor
+    hit = compute if node.hit_tokens == 0 else _compute_s(of_type, prompt, node.hit_tokens, budget) * factor
     need = float(blocks_of(prompt, view.block_tokens)) - float(node.hit_tokens) / float(view.block_tokens)
     missing = _at_least_zero(need - known(node.available_blocks))
-    blocked = missing * float(view.block_tokens) * float(view.kv_bytes_per_token) / node.port_bytes_per_s
+    port = node.port_bytes_per_s * transfer.port(egress(node.name))
+    blocked = missing * float(view.block_tokens) * (float(view.kv_bytes_per_token) * transfer.wire_frac) / port
     return PrefillParts(
         wait_s=_queue_s(node, law, float(budget)) + blocked,
         compute_s=compute,
         hit_compute_s=hit,
-        share=node.port_bytes_per_s / (1.0 + known(node.sending_requests)),
+        share=port / (1.0 + known(node.sending_requests)),
     )
 
 
-def decode_parts(view: RouterView, node: DecodeView, law: StepLaw, policy: Policy) -> DecodeParts:
+def decode_parts(view: RouterView, node: DecodeView, estimators: Estimators, policy: Policy) -> DecodeParts:
     """R, B_D, S, TPOT, the ingress share and the block counts of one D."""
-    request = view.request
+    request, law = view.request, estimators.decode
     active, reserved, inflight = known(node.active_blocks), known(node.reserved_blocks), known(node.inflight_blocks)
     free = node.usable_blocks - active - reserved - inflight
     running, running_tokens = known(node.running_requests), known(node.running_tokens)
@@ -96,7 +101,7 @@ def decode_parts(view: RouterView, node: DecodeView, law: StepLaw, policy: Polic
         boundary_s=boundary,
         first_step_s=_decode_s(node.name, law, sequences + 1.0, tokens),
         tpot_s=_decode_s(node.name, law, sequences + 1.0, tokens + 0.5 * float(request.expected_output_tokens)),
-        share=node.port_bytes_per_s / (1.0 + receiving),
+        share=node.port_bytes_per_s * estimators.transfer.port(ingress(node.name)) / (1.0 + receiving),
         estimated_blocks=estimated_blocks(view, node),
         committed_blocks=active + reserved + inflight + node.booked_blocks,
         room_blocks=free + known(node.reclaimable_blocks) - node.booked_blocks,
@@ -113,7 +118,7 @@ def pair_terms(
     """The seven terms of the pair `at` = (P index, D index), and what it predicts."""
     prefill, decode = view.prefill[at[0]], view.decode[at[1]]
     p, d = parts
-    share = _share(view, prefill, decode, p.share, d.share)
+    share = _share(view, (prefill, decode), p.share, d.share, estimators.transfer)
     transfer = _transfer_s(view, prefill, decode, 0, share, estimators.transfer)
     compute_now, transfer_now, benefit = p.compute_s, transfer, 0.0
     if prefill.hit_tokens > 0 or decode.resident_tokens > 0:
@@ -133,16 +138,16 @@ def pair_terms(
     return PairTerms((p.wait_s, p.compute_s, transfer, wait, pressure, risk, benefit), arrival, ttft, d.tpot_s)
 
 
-def _compute_s(node: str, law: StepLaw, prompt: int, cached: int, budget: int) -> float:
+def _compute_s(law: StepLaw, prompt: int, cached: int, budget: int) -> float:
     total, position = 0.0, cached
     while position < prompt:
         chunk = min(budget, prompt - position)
-        total += law.prefill_s(node, float(chunk), float(chunk) * float(position))
+        total += law.prefill_s(float(chunk), float(chunk) * float(position))
         position += chunk
     return total
 
 
-def _queue_s(node: PrefillView, law: StepLaw, budget: float) -> float:
+def _queue_s(node: PrefillView, law: StepLaws, budget: float) -> float:
     backlog = known(node.backlog_tokens)
     if math.isnan(backlog):
         return math.nan
@@ -152,13 +157,19 @@ def _queue_s(node: PrefillView, law: StepLaw, budget: float) -> float:
     rest = backlog - first
     full = float(math.floor(rest / budget))
     left = rest - full * budget
-    total = law.prefill_s(node.name, first, 0.0) + full * law.prefill_s(node.name, budget, 0.0)
+    requests = known(node.backlog_requests)
+
+    def step(tokens: float) -> float:
+        share = requests * tokens / backlog
+        return law.prefill_s(node.name, tokens, 0.0, share if share > 1.0 else 1.0)  # unknown requests: one prompt
+
+    total = step(first) + full * step(budget)
     if left > 0.0:
-        total += law.prefill_s(node.name, left, 0.0) - law.prefill_s(node.name, 0.0, 0.0)
+        total += step(left) - law.prefill_s(node.name, 0.0, 0.0, 0.0)
     return _at_least_zero(total - known(node.age_s))
 
 
-def _decode_s(node: str, law: StepLaw, sequences: float, tokens: float) -> float:
+def _decode_s(node: str, law: StepLaws, sequences: float, tokens: float) -> float:
     # A law clips at its cap by a comparison, which would turn unknown tokens into the cap.
     if math.isnan(sequences) or math.isnan(tokens):
         return math.nan
@@ -175,14 +186,17 @@ def _reservation_s(view: RouterView, node: DecodeView, free: float, policy: Poli
     return policy.wait_cap_s if policy.wait_cap_s < wait else wait
 
 
-def _share(view: RouterView, prefill: PrefillView, decode: DecodeView, egress: float, ingress: float) -> float:
-    share = egress
+def _share(
+    view: RouterView, pair: tuple[PrefillView, DecodeView], sent: float, received: float, law: TransferLaw
+) -> float:
+    prefill, decode = pair
+    share = sent
     if prefill.rack != decode.rack:
         for link in view.uplinks:
             if link.from_rack == prefill.rack and link.to_rack == decode.rack:
-                share = _least(share, link.bytes_per_s / (1.0 + link.flows))
+                share = _least(share, link.bytes_per_s * law.port(link.name) / (1.0 + link.flows))
                 break
-    return _least(share, ingress)
+    return _least(share, received)
 
 
 def _transfer_s(
@@ -190,7 +204,8 @@ def _transfer_s(
 ) -> float:
     path = "local" if prefill.rack == decode.rack else "cross"
     size = float(view.request.prompt_tokens - resident) * float(view.kv_bytes_per_token)
-    return law.alpha_s[path] + size / (share * law.efficiency[path])
+    blocks = blocks_of(view.request.prompt_tokens, view.block_tokens) - resident // view.block_tokens
+    return law.seconds(path, size, share, float(blocks))
 
 
 def _pressure(node: DecodeView, parts: DecodeParts, delta: float, high_water: float) -> float:

@@ -37,7 +37,9 @@ DECODE_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class PrefillView:
-    """One P node. Blocks are of the pool's block size; None is unknown. `port_bytes_per_s` is its egress port."""
+    """One P node. Blocks are of the pool's block size; None is unknown. `port_bytes_per_s`: nominal
+    speed of its egress port.
+    """
 
     name: str
     rack: int
@@ -55,7 +57,7 @@ class PrefillView:
 
 @dataclass(frozen=True, slots=True)
 class DecodeView:
-    """One D node. Units as in `DECODE_COLUMNS`; `port_bytes_per_s` is its ingress port."""
+    """One D node. Units as in `DECODE_COLUMNS`; `port_bytes_per_s`: nominal speed of its ingress port."""
 
     name: str
     rack: int
@@ -83,8 +85,11 @@ class DecodeView:
 
 @dataclass(frozen=True, slots=True)
 class UplinkView:
-    """One direction between two racks. `flows`: own transfers over it that are under way, as the router knows them."""
+    """One direction between two racks. `name`: as the laws' ports name it (`up:<rack>><rack>`). `flows`: own transfers
+    over it that are under way, as the router knows them.
+    """
 
+    name: str
     from_rack: int
     to_rack: int
     bytes_per_s: float

@@ -108,6 +108,8 @@ def _plain(result: NightResult) -> dict[str, Any]:
         "verdict": result.verdict,
         "promotion_cap": result.promotion_cap,
         "reasons": list(result.reasons),
+        "alarms": [reading.sentence for reading in result.predicted.alarms],
+        "estimators": {} if result.fitted is None else result.fitted.origin,
         "current_moved": result.move is not None,
         "test_openings": result.test_openings,
         "repeated": result.repeated,

@@ -15,9 +15,13 @@ from typing import Any
 import dagster as dg
 
 from features.errors import PolicyError
+from models.honesty.alarms import alarms
+from models.honesty.reading import Reading
+from pipelines.defs.models import image, readings_table
 from pipelines.defs.night import UNJUDGED, Night, night
 from pipelines.defs.resources import Project
 from pipelines.io.parquet import LakeIOManager
+from pipelines.night.honesty import readings_of
 from pipelines.night.policy import signatures
 from policies.conformance import check as conformance
 from policies.evidence.gates import GATES
@@ -26,6 +30,14 @@ from policies.policy_models import PolicyFile
 
 ERROR, WARN = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
 MIN_REQUESTS = 500
+PREDICTION_CHECKS = (
+    ("length_coverage", "length", "quantiles of lengths"),
+    ("prefill_error", "prefill", "prefill steps"),
+    ("decode_error", "decode", "decode steps"),
+    ("transfer_error", "transfer", "transfers"),
+    ("cache_error", "cache", "caches"),
+)
+"""(check, estimator, what it tells of)."""
 MEDIAN_APE_LIMIT, P90_APE_LIMIT, COVERAGE_SLACK = 0.05, 0.15, 0.03
 
 
@@ -68,6 +80,68 @@ def estimator_errors(
         return dg.AssetCheckResult(passed=False, severity=WARN, description=fitted[UNJUDGED])
     found = list(_large_errors(fitted))
     return dg.AssetCheckResult(passed=not found, severity=WARN, description="; ".join(found) or "all within their bars")
+
+
+@dg.multi_asset_check(
+    name="prediction_errors",
+    specs=[
+        dg.AssetCheckSpec(name, asset="predictions", description=f"the {told} in force hold on the day")
+        for name, _, told in PREDICTION_CHECKS
+    ],
+)
+def prediction_errors(
+    context: dg.AssetCheckExecutionContext, project: Project, io_manager: dg.ResourceParam[LakeIOManager]
+) -> Iterable[dg.AssetCheckResult]:
+    """Alarms of each estimator in force: a warning, since the night goes on and learns anew."""
+    tonight = night(context, project)
+    readings = readings_of(io_manager.read_table("predictions", tonight.day, tonight.pool.name))
+    for name, estimator, _ in PREDICTION_CHECKS:
+        yield prediction_check(name, estimator, [reading for reading in readings if reading.estimator == estimator])
+
+
+def prediction_check(name: str, estimator: str, readings: Sequence[Reading]) -> dg.AssetCheckResult:
+    """The check of one estimator from its readings."""
+    from pipelines.report.estimator_figures import estimator_figures
+    from pipelines.report.figures import png_base64
+
+    found = alarms(readings)
+    judged = [reading for reading in readings if reading.bar is not None or reading.alarm is not None]
+    shown: dict[str, Any] = {"readings": readings_table(judged)}
+    for title, figure in estimator_figures(readings).items():
+        shown[title.replace("_", " ")] = image(png_base64(figure))
+    text = "; ".join(reading.sentence for reading in found)
+    return dg.AssetCheckResult(
+        asset_key="predictions",
+        check_name=name,
+        passed=not found,
+        severity=WARN,
+        description=text or (f"{len(judged)} readings within their bars" if judged else f"no rows of {estimator}"),
+        metadata=shown,
+    )
+
+
+@dg.asset_check(asset="estimators", description="no new estimator was worse than the last good one")
+def estimators_accepted(
+    context: dg.AssetCheckExecutionContext, project: Project, io_manager: dg.ResourceParam[LakeIOManager]
+) -> dg.AssetCheckResult:
+    """A new estimator that loses more than the last good one on days held out does not replace it."""
+    fitted = _stored("estimators", context, project, io_manager)
+    if "estimators" not in fitted:
+        return dg.AssetCheckResult(passed=False, severity=WARN, description=fitted[UNJUDGED])
+    gates = fitted["origin"]
+    kept = [gate["reason"] for gate in gates.values() if not gate["accepted"]]
+    names = ("outcome", "day", "loss", "last_good_loss", "rows", "reason")
+    rows = [dg.TableRecord({"estimator": name, **{key: gate[key] for key in names}}) for name, gate in gates.items()]
+    return dg.AssetCheckResult(
+        passed=not kept,
+        severity=WARN,
+        description="; ".join(kept) or "all are tonight's",
+        metadata={"gates": dg.MetadataValue.table(rows, schema=_schema(("estimator", *names)))},
+    )
+
+
+def _schema(names: Sequence[str]) -> dg.TableSchema:
+    return dg.TableSchema([dg.TableColumn(name) for name in names])
 
 
 @dg.multi_asset_check(

@@ -3,6 +3,7 @@
 from typing import Any
 
 import dagster as dg
+import polars as pl
 
 from pipelines.defs.models import image
 from pipelines.defs.night import (
@@ -24,6 +25,7 @@ from pipelines.night import contest as meeting
 from pipelines.night import judge as judging
 from pipelines.night import stages
 from pipelines.night.fit import Fitted
+from pipelines.night.honesty import predicted_of
 from pipelines.night.inputs import Inputs
 from pipelines.night.policy import InForce, draft
 from pipelines.night.stored import plain, restored, restored_fitted
@@ -108,12 +110,12 @@ def evidence(
     inputs = current_inputs(tonight, night_inputs)
     match, incumbent = restored(meeting.Contest, contest["contest"]), restored(InForce, contest["incumbent"])
     found, gate = restored(Candidates, candidates["candidates"]), restored(Gate, fidelity["gate"])
-    file = draft(tonight.pool, inputs, fitted.estimators, found.policy, incumbent)
+    file = draft(tonight.pool, inputs, fitted, found.policy, incumbent)
 
     def judge() -> Evidence:
         return _judge(tonight, inputs, fitted, match, found, gate, context, teller)
 
-    judged = stages.judged_once(tonight.store, file, tonight.day, judge)
+    judged = stages.judged_once(tonight.store, file, tonight.day, fitted, judge)
     return dg.Output(
         {"judged": plain(stages.Judged, judged), "draft": to_json(file)}, metadata=evidence_metadata(judged)
     )
@@ -151,6 +153,7 @@ def tracked_night(
     project: Project,
     tracking: Tracking,
     night_inputs: dict[str, Any],
+    predictions: pl.DataFrame,
     estimators: dict[str, Any],
     candidates: dict[str, Any],
     evidence: dict[str, Any],
@@ -164,6 +167,7 @@ def tracked_night(
         tonight.day,
         tonight.pool.name,
         inputs=night_inputs,
+        predicted=predicted_of(predictions),
         fitted=estimators if "estimators" in estimators else None,
         candidates=candidates.get("candidates"),
         evidence=evidence["judged"]["evidence"],

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import polars as pl
 
 from features.parquet import write_atomically
 from pipelines.defs.night import OWNERS, Night, Stored, night, stage
@@ -12,6 +13,7 @@ from pipelines.defs.resources import Project, Teller
 from pipelines.io.tracking import Tracking
 from pipelines.night import policy as making
 from pipelines.night import stages
+from pipelines.night.honesty import predicted_of
 from pipelines.night.stored import plain, restored, restored_fitted
 from pipelines.report.page import NightPage
 from policies.policy_file import estimators_of, parse, policy_of, sealed
@@ -105,6 +107,7 @@ def night_report(
     ingest_report: list[Any],
     diagnosis: dict[str, Any],
     night_inputs: dict[str, Any],
+    predictions: pl.DataFrame,
     estimators: dict[str, Any],
     evidence: dict[str, Any],
     tracked_night: dict[str, Any],
@@ -115,18 +118,21 @@ def night_report(
 
     tonight = night(context, project)
     fitted = estimators if "estimators" in estimators else None
-    judged = restored(stages.Judged, evidence["judged"])
+    judged, predicted = restored(stages.Judged, evidence["judged"]), predicted_of(predictions)
     page = NightPage(
         pool=tonight.pool.name,
         day=tonight.day.isoformat(),
         evidence=judged.evidence,
         reasons=stages.reasons_of(judged.evidence),
-        notes=stages.notes_of(restored_fitted(estimators) if fitted else None, judged, published_of(published)),
+        notes=stages.notes_of(
+            restored_fitted(estimators) if fitted else None, predicted, judged, published_of(published)
+        ),
         publication=published,
         ingested=ingest_report,
         diagnosis=diagnosis,
         inputs=night_inputs,
         fitted=fitted,
+        predicted=predicted,
         links={"MLflow run": tracked_night["run_id"]},
     )
     path = report_path(tonight)

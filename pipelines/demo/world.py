@@ -12,7 +12,11 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from features.errors import SettingsError
-from models.portable import Estimators, LengthTable, RiskSigma, StepLaw, TransferLaw
+from models.portable.estimators import Estimators
+from models.portable.steps import StepLaw, StepLaws, one_type
+from models.portable.transfer import TransferLaw
+from models.portable.trees import table_of
+from policies.lengths import constant_length
 from policies.twin.outcomes import Noise
 from policies.twin.traffic import App, TrafficSpec
 
@@ -28,7 +32,7 @@ class _Law(_Strict):
     node_factor: dict[str, float] = {}
     bucket_edges: tuple[int, ...] = ()
     bucket_factor: tuple[float, ...] = (1.0,)
-    token_cap: float = 1e18
+    token_cap: float | None = None
 
 
 class _Truth(_Strict):
@@ -117,11 +121,10 @@ def load_world(path: Path) -> World:
     truth = file.truth
     laws = Estimators(
         # The true pool has no idea of lengths; its router books a constant (`output_guess_tokens`).
-        length=LengthTable((0.5,), (), {"*": ((float(file.output_guess_tokens),),)}, {"*": (1.0,)}),
-        prefill=_law(truth.prefill),
-        decode=_law(truth.decode),
+        length=constant_length(float(file.output_guess_tokens)),
+        prefill=_laws(truth.prefill, (*truth.prefill.coef, 0.0)),
+        decode=_laws(truth.decode, truth.decode.coef),
         transfer=TransferLaw(truth.alpha_s, truth.efficiency),
-        risk=RiskSigma(),
     )
     steps = lognormal_values(truth.step_sigma)
     return World(file, laws, Noise(steps, steps, lognormal_values(truth.transfer_sigma)))
@@ -136,11 +139,7 @@ def lognormal_values(sigma: float) -> npt.NDArray[np.float64]:
     return np.asarray(values / values.mean(), np.float64)
 
 
-def _law(law: _Law) -> StepLaw:
-    return StepLaw(
-        coef=law.coef,
-        node_factor=law.node_factor,
-        bucket_edges=law.bucket_edges,
-        bucket_factor=law.bucket_factor,
-        token_cap=law.token_cap,
-    )
+def _laws(law: _Law, coef: tuple[float, ...]) -> StepLaws:
+    """Nodes of one type; buckets are of new tokens or of sequences, the first input of either kind of step."""
+    trees = table_of(0, law.bucket_edges, law.bucket_factor)
+    return one_type(StepLaw(coef, trees=trees, token_cap=law.token_cap), law.node_factor)

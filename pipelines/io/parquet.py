@@ -74,6 +74,10 @@ class LakeIOManager(dg.ConfigurableIOManager):
         """The stored JSON value of one partition. Raises LakeError if it is missing."""
         return json.loads(self._existing(name, day, pool).read_text("utf-8"))
 
+    def read_table(self, name: str, day: date, pool: str) -> pl.DataFrame:
+        """The stored frame of one partition of a derived asset. Raises LakeError if it is missing."""
+        return read_parquet(self._existing(name, day, pool))[0]
+
     def _scan(self, table: str, pool: str, days: list[date]) -> pl.LazyFrame:
         return Lake(Path(self.lake)).scan(table, days, pool)
 

@@ -1,12 +1,13 @@
 """One law in portable form as an MLflow model: code around JSON, evaluated by `models.portable` and nothing else.
 
 MLflow runs this file when it loads a model ("models from code"). The artifact `law` is {kind, estimators}; what goes in
-and what comes out is in `pipelines.io.tracking.MODEL_KINDS`.
+and what comes out is in `pipelines.io.models.MODEL_KINDS`.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import pandas as pd
 from mlflow.models import set_model
 from mlflow.pyfunc.model import PythonModel
 
-from models.portable import Estimators
+from models.portable.estimators import Estimators
+from models.portable.length import Arrival
 from models.portable_json import from_dict
 
 
@@ -31,15 +33,24 @@ class PortableModel(PythonModel):
         """Predictions, one row a row of the input."""
         return pd.DataFrame([self._row(row) for row in model_input.to_dict("records")])
 
-    def _row(self, row: dict[str, Any]) -> dict[str, float]:
+    def _row(self, row: dict[str, Any]) -> dict[str, float | None]:
         laws = self._estimators
         if self._kind == "length":
-            levels = laws.length.levels
-            of = laws.length.quantile
-            return {f"q{level:g}": of(row["slo_class"], int(row["prompt_tokens"]), level) for level in levels}
+            found = laws.length.quantiles(Arrival(**{name: _known(value) for name, value in row.items()}))
+            return {f"q{level:g}": tokens for level, tokens in zip(laws.length.levels, found, strict=True)}
         if self._kind == "prefill_step":
-            return {"seconds": laws.prefill.prefill_s(row["node"], row["new_tokens"], row["chunk_context"])}
-        return {"seconds": laws.decode.decode_s(row["node"], row["sequences"], row["tokens"])}
+            return {"seconds": laws.prefill.prefill_s(**row)}
+        if self._kind == "decode_step":
+            return {"seconds": laws.decode.decode_s(**row)}
+        if self._kind == "transfer":
+            return {"seconds": laws.transfer.seconds(**row)}
+        held = laws.cache.get(row["node"])
+        return {"capacity_blocks": None, "ttl_s": None} if held is None else asdict(held)
+
+
+def _known(value: object) -> Any:  # noqa: ANN401  text or a number
+    """None for what pandas has in place of an unknown value."""
+    return None if pd.isna(value) else value
 
 
 set_model(PortableModel())

@@ -5,32 +5,26 @@ from __future__ import annotations
 import json
 import logging
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from features.errors import RoutecalError
-from models.portable import Estimators
-from models.portable_json import to_dict
+from models.portable.estimators import Estimators
+from pipelines.io.models import ESTIMATOR, MODEL_KINDS, log_model
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from mlflow.entities import Run
 
 EXPERIMENT = "routecal"
-MODEL_KINDS: Mapping[str, Mapping[str, tuple[str, object]]] = {
-    "length": {"slo_class": ("string", "default"), "prompt_tokens": ("long", 4096)},
-    "prefill_step": {"node": ("string", "*"), "new_tokens": ("double", 4096.0), "chunk_context": ("double", 0.0)},
-    "decode_step": {"node": ("string", "*"), "sequences": ("double", 16.0), "tokens": ("double", 65536.0)},
-}
-"""Model -> column of its input -> type and an example. `length` predicts quantiles of output tokens, steps seconds."""
+BATCH = 900
+"""Metrics in one call; MLflow takes 1,000."""
 
 
 class TrackingError(RoutecalError):
@@ -103,26 +97,35 @@ class NightRun:
 
         mlflow.MlflowClient().log_figure(self.run_id, figure, f"{name}.png")
 
-    def log_models(self, estimators: Estimators) -> dict[str, str]:
-        """The estimators as models: kind -> URI. Code around their portable JSON; nothing is pickled."""
-        import mlflow
+    def log_models(
+        self,
+        estimators: Estimators,
+        *,
+        metrics: Mapping[str, float] | None = None,
+        training: Mapping[str, str] | None = None,
+        origin: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> dict[str, str]:
+        """The estimators as models: kind -> URI. Code around their portable JSON; nothing is pickled.
 
-        made: dict[str, str] = {}
+        `metrics`: `<estimator>/<measure>/<group>` -> value on held-out days; each model gets its own, by way of a child
+        run. `training`: `<table>/<day>` -> digest of what they were made from. `origin`: estimator -> {day, outcome}.
+        """
+        import mlflow
+        from mlflow.entities import Metric
+
+        client = mlflow.MlflowClient()
+        child = client.create_run(self.experiment_id, run_name="estimators", tags={"mlflow.parentRunId": self.run_id})
+        start_ms, values, made = child.info.start_time, list[Metric](), dict[str, str]()
         for kind in MODEL_KINDS:
-            with tempfile.TemporaryDirectory() as folder:
-                law = Path(folder) / "law.json"
-                law.write_text(json.dumps({"kind": kind, "estimators": to_dict(estimators)}), "utf-8")
-                info = mlflow.pyfunc.log_model(
-                    name=kind,
-                    python_model=str(Path(__file__).with_name("portable_model.py")),
-                    artifacts={"law": str(law)},
-                    signature=_signature(kind, estimators),
-                    input_example=_example(kind),
-                    # Given, since inferring them loads the model in a second environment.
-                    pip_requirements=[f"{name}=={version(name)}" for name in ("mlflow", "pandas")],
-                    code_paths=[str(Path(__file__).parents[2] / part) for part in ("models", "features")],
-                )
+            name = ESTIMATOR.get(kind, kind)
+            known = {f"routecal.{key}": str(value) for key, value in (origin or {}).get(name, {}).items()}
+            info = log_model(kind, estimators, tags=known, training=training or {})
             made[kind] = str(info.model_uri)
+            mine = {key: value for key, value in (metrics or {}).items() if key.startswith(f"{name}/")}
+            values += [Metric(key, value, start_ms, 0, model_id=info.model_id) for key, value in mine.items()]
+        for at in range(0, len(values), BATCH):
+            client.log_batch(child.info.run_id, metrics=values[at : at + BATCH])
+        client.set_terminated(child.info.run_id)
         return made
 
 
@@ -218,26 +221,12 @@ def _log(run_id: str, params: Mapping[str, Any], metrics: Mapping[str, float | N
 
     client = mlflow.MlflowClient()
     start_ms = client.get_run(run_id).info.start_time
+    found = [Metric(key, value, start_ms, 0) for key, value in metrics.items() if value is not None]
     client.log_batch(
         run_id,
-        metrics=[Metric(key, value, start_ms, 0) for key, value in metrics.items() if value is not None],
+        metrics=found[:BATCH],
         params=[Param(key, str(value)) for key, value in params.items()],
         tags=[RunTag(key, value) for key, value in tags.items()],
     )
-
-
-def _signature(kind: str, estimators: Estimators) -> Any:  # noqa: ANN401  mlflow is untyped here
-    from mlflow.models import ModelSignature
-    from mlflow.types import ColSpec, Schema
-
-    outputs = [f"q{level:g}" for level in estimators.length.levels] if kind == "length" else ["seconds"]
-    return ModelSignature(
-        inputs=Schema([ColSpec(dtype, name) for name, (dtype, _) in MODEL_KINDS[kind].items()]),
-        outputs=Schema([ColSpec("double", name) for name in outputs]),
-    )
-
-
-def _example(kind: str) -> Any:  # noqa: ANN401  a pandas frame
-    import pandas as pd
-
-    return pd.DataFrame({name: [value] for name, (_, value) in MODEL_KINDS[kind].items()})
+    for at in range(BATCH, len(found), BATCH):
+        client.log_batch(run_id, metrics=found[at : at + BATCH])

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from features.lake import Lake
-from models.portable import Estimators
+from models.portable.estimators import Estimators
 from models.splits import SplitMode, Window
 from pipelines.night.fit import Fitted
 from pipelines.night.inputs import Inputs

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import polars as pl
 
+from features.cache_uses import cache_uses
 from features.errors import ModelError
 from features.kv import bytes_per_s
 from features.lake import Lake
-from features.tables import decode_steps, length_table, prefill_steps
+from features.step_sources import decode_table, prefill_table
+from features.tables import length_table
 from features.transfers import transfers
 from models.fit import FitReport, HoldoutReport, TrainTables, fit_estimators, score_estimators
-from models.portable import Estimators, RiskSigma
+from models.honesty.cache import CACHE
+from models.honesty.gate import Gate, Gated, LastGood
+from models.honesty.reading import ESTIMATORS, Reading
+from models.portable.estimators import Estimators, RiskSigma
+from models.portable.steps import ANY, StepLaws
+from models.recency import Change, told
+from models.recent_tables import ESTIMATOR_OF, recent_tables
 from models.risk import fit_risk
-from models.splits import Window
+from models.splits import SplitMode, Window
 from pipelines.night.inputs import DayLogs, Inputs, read_day
 from pipelines.night.workloads import window_traffic
 from pipelines.settings import Pool
-from policies.booked_output import booked_output, expected_output
 from policies.objective import latency
 from policies.policy import default_policy
 from policies.twin.cluster import Cluster
@@ -31,12 +39,16 @@ from policies.twin.replay import replay
 from policies.twin.workload import Workload
 
 NOISE_VALUES = 4096
+CACHE_WINDOWS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """Estimators of a night. `rows`: training table -> its rows. `notes`: what could not be learned and stands at its
-    default.
+    """Estimators of a night: newly fitted, or the last good one where a new one was refused (`gates`).
+
+    `report`: of what was fitted tonight. `holdout`, `readings`: of what is used. `rows`: training table -> its rows.
+    `notes`: what could not be learned and stands at its default, and what was refused. `digests`: of the file of an
+    earlier night that is used.
     """
 
     estimators: Estimators
@@ -44,16 +56,34 @@ class Fitted:
     holdout: HoldoutReport
     rows: Mapping[str, int]
     notes: tuple[str, ...]
+    gates: tuple[Gate, ...] = ()
+    readings: tuple[Reading, ...] = ()
+    digests: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def origin(self) -> dict[str, dict[str, Any]]:
+        """Estimator -> {day, accepted, outcome, reason, loss, last_good_loss, rows} as JSON values. `day`: of the night
+        that fitted it.
+        """
+        names = ("day", "accepted", "outcome", "reason", "loss", "last_good_loss", "rows")
+        return {gate.estimator: {name: getattr(gate, name) for name in names} for gate in self.gates}
+
+    @property
+    def good(self) -> LastGood:
+        """What later nights may fall back on."""
+        return LastGood(self.estimators, {name: self.origin[name]["day"] for name in ESTIMATORS})
 
 
-def fit_night(lake: Lake, pool: Pool, inputs: Inputs) -> Fitted:
-    """Fit on train, score on validation, and set the risk spread from a replay of the last train window.
+def fit_night(lake: Lake, pool: Pool, inputs: Inputs, hold: Callable[[Estimators, frozenset[str]], Gated]) -> Fitted:
+    """Fit (`fit_as_now`), `hold` against the last good estimators, knowing which new ones are fitted on newest days,
+    score on validation, and set the risk spread from a replay of the last train window.
 
     Raises ModelError naming the tables that are too small to learn from.
     """
-    seed = pool.search.seed
-    tables = train_tables(lake, pool, inputs.cluster, inputs.split.train)
-    estimators, report = fit_estimators(tables, seed=seed)
+    tables, estimators, report, changed = fit_as_now(lake, pool, inputs)
+    newest = {CACHE, *(ESTIMATOR_OF[table] for table in changed)} if inputs.split.mode is SplitMode.DAYS else set()
+    held = hold(estimators, frozenset(newest))
+    estimators = held.estimators
     holdout = HoldoutReport((), (), ())
     if inputs.split.validation:
         holdout = score_estimators(estimators, train_tables(lake, pool, inputs.cluster, inputs.split.validation))
@@ -69,36 +99,82 @@ def fit_night(lake: Lake, pool: Pool, inputs: Inputs) -> Fitted:
         risk = RiskSigma()
         notes.append(f"The risk spread stands at its default: {error}.")
     rows = {name: getattr(tables, name).height for name in ("lengths", "prefill_steps", "decode_steps", "transfers")}
-    return Fitted(replace(estimators, risk=risk), report, holdout, rows, tuple(notes))
+    return Fitted(
+        estimators=replace(estimators, risk=risk),
+        report=report,
+        holdout=holdout,
+        rows=rows,
+        notes=(*held.notes, *told(changed), *notes),
+        gates=held.gates,
+        readings=held.readings,
+        digests=held.digests,
+    )
+
+
+def fit_as_now(
+    lake: Lake, pool: Pool, inputs: Inputs
+) -> tuple[TrainTables, Estimators, FitReport, Mapping[str, tuple[Change, ...]]]:
+    """Fit on train, except that caches, and groups that changed since, are fitted as they are in the newest days.
+
+    The tables that were fitted, what was found, and the changed groups by table. Days that are split inside tell of no
+    change.
+    """
+    split, seed = inputs.split, pool.search.seed
+    train = train_tables(lake, pool, inputs.cluster, split.train)
+    if split.mode is not SplitMode.DAYS:
+        return train, *fit_estimators(train, seed=seed), {}
+    newer = train_tables(lake, pool, inputs.cluster, (*split.validation, *split.test))
+    train = replace(train, cache=newer.cache)
+    estimators, report = fit_estimators(train, seed=seed)
+    tables, changed = recent_tables(estimators, train, newer)
+    return tables, *fit_estimators(tables, seed=seed, known=(train, report)), changed
 
 
 def train_tables(lake: Lake, pool: Pool, cluster: Cluster, windows: Sequence[Window]) -> TrainTables:
     """The training tables of at least one window. Each is made of whole days, so that neighbours of a request count,
     and then cut to what ended or arrived within a window.
     """
-    parts = [_window_tables(read_day(lake, pool, w.day), pool, w) for w in windows]
-    lengths, prefill, decode, sent = (pl.concat(column) for column in zip(*parts, strict=True))
+    # Caches are as they are in the newest days; hashes of more days would be most of the memory.
+    caching = windows[-CACHE_WINDOWS:]
+    parts = [window_tables(read_day(lake, pool, w.day), pool, w, caches=w in caching) for w in windows]
+    lengths, prefill, decode, sent, cached = (pl.concat(column) for column in zip(*parts, strict=True))
     return TrainTables(
         lengths=lengths,
         prefill_steps=prefill,
         decode_steps=decode,
         transfers=sent,
         capacity_tokens=float(max(n.blocks for n in cluster.decode) * cluster.block_tokens),
+        cache=cached,
+        prefill_blocks={n.name: float(n.blocks) for n in cluster.prefill},
+        block_tokens=cluster.block_tokens,
+        node_type=pool.node_types(),
     )
 
 
-def _window_tables(logs: DayLogs, pool: Pool, window: Window) -> tuple[pl.DataFrame, ...]:
+def window_tables(logs: DayLogs, pool: Pool, window: Window, *, caches: bool = False) -> tuple[pl.DataFrame, ...]:
+    """Lengths, prefill steps, decode steps, transfers and (if `caches`) uses of prefix caches of a window of a day."""
     start, end = window.start_us, window.end_us
     facts = {n.name: (n.rack, bytes_per_s(n.port_gbps)) for n in pool.nodes if n.valid.holds(start)}
     uplinks = {(u.from_rack, u.to_rack): bytes_per_s(u.gbps) for u in pool.uplinks if u.valid.holds(start)}
-    steps = prefill_steps(logs.requests, pool.discipline.chunk_tokens)
-    sent = transfers(logs.requests, facts, uplinks)
+    steps = prefill_table(logs.requests, logs.steps, pool.discipline.chunk_tokens)
+    sent = transfers(
+        logs.requests,
+        facts,
+        uplinks,
+        kv_bytes_per_token=pool.kv.bytes_per_token,
+        block_tokens=pool.kv.block_tokens,
+    )
     began = pl.col("started_at_us")
     return (
         length_table(logs.requests).filter(pl.col("arrived_at_us").is_between(start, end, closed="left")),
         steps.filter(began >= start, began + pl.col("busy_us") < end),
-        decode_steps(logs.node_loads).filter(pl.col("observed_at_us").is_between(start, end, closed="left")),
+        decode_table(logs.node_loads, logs.steps).filter(
+            pl.col("observed_at_us").is_between(start, end, closed="left")
+        ),
         sent.filter(began >= start, began + pl.col("duration_us") < end),
+        cache_uses(logs.requests if caches else logs.requests.clear()).filter(
+            pl.col("at_us").is_between(start, end, closed="left")
+        ),
     )
 
 
@@ -110,7 +186,14 @@ def residual_noise(estimators: Estimators) -> Noise:
     def table(sigma: float) -> np.typing.NDArray[np.float64]:
         return np.array([math.exp(sigma * value - 0.5 * sigma * sigma) for value in z])
 
-    return Noise(table(estimators.prefill.sigma), table(estimators.decode.sigma), table(estimators.transfer.sigma))
+    prefill, decode, transfer = _spread(estimators.prefill), _spread(estimators.decode), estimators.transfer.sigma
+    return Noise(table(prefill), table(decode), table(transfer))
+
+
+def _spread(laws: StepLaws) -> float:
+    """Root mean square of the laws' spreads over the nodes of known type; without such nodes that of the one law."""
+    sigmas = [laws.of(node).sigma for node in laws.node_type] or [laws.by_type[ANY].sigma]
+    return math.sqrt(sum(sigma * sigma for sigma in sigmas) / len(sigmas))
 
 
 def replay_risk(pool: Pool, cluster: Cluster, estimators: Estimators, workload: Workload) -> RiskSigma:
@@ -119,15 +202,12 @@ def replay_risk(pool: Pool, cluster: Cluster, estimators: Estimators, workload: 
     ModelError if fewer than 20 requests finished with a prediction.
     """
     policy = default_policy(pool.classes)
-    names = [c.name for c in pool.classes]
     result = replay(
         cluster,
         estimators,
         policy,
         workload,
         seed=pool.search.seed,
-        estimated_output=booked_output(estimators.length, names, [c.quantile for c in pool.classes], workload),
-        expected_output=expected_output(estimators.length, names, workload),
         noise=residual_noise(estimators),
     )
     times = latency(workload, result)

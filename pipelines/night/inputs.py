@@ -30,6 +30,7 @@ class DayLogs:
 
     requests: pl.DataFrame
     node_loads: pl.DataFrame
+    steps: pl.DataFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,8 @@ class Inputs:
 
 
 def read_day(lake: Lake, pool: Pool, day: date) -> DayLogs:
-    """Requests and node samples of a day, in the order of their tables."""
-    return DayLogs(lake.read("requests", day, pool.name), lake.read("node_loads", day, pool.name))
+    """Requests, node samples and observed steps of a day, in the order of their tables."""
+    return DayLogs(*(lake.read(table, day, pool.name) for table in ("requests", "node_loads", "steps")))
 
 
 def select_inputs(lake: Lake, pool: Pool, day: date) -> Inputs:
@@ -96,7 +97,7 @@ def select_inputs(lake: Lake, pool: Pool, day: date) -> Inputs:
         capability=capability(lake, pool, split.train, summaries),
         digests={
             f"{table}/{d.isoformat()}": f"sha256:{lake.digest(table, d, pool.name)}"
-            for table in ("requests", "node_loads")
+            for table in ("requests", "node_loads", "steps")
             for d in sorted(set(lake.days(table, pool.name)) & set(traffic))
         },
     )

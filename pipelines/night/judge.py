@@ -17,7 +17,6 @@ from pipelines.night.fit import Fitted, residual_noise
 from pipelines.night.inputs import Inputs
 from pipelines.night.workloads import window_traffic
 from pipelines.settings import Pool
-from policies.booked_output import booked_output, expected_output
 from policies.candidates import DEFAULT, INCUMBENT, Candidates, find_candidates, train_cases
 from policies.evidence.evidence import Evidence, Plan, gather
 from policies.evidence.fidelity import ForcedReplay, forced_placement_gate
@@ -53,18 +52,15 @@ class CountingPool(WorkerPool):
 def fidelity(lake: Lake, pool: Pool, inputs: Inputs, fitted: Fitted, incumbent: Policy) -> Gate:
     """Gate 1a on the validation windows. Requests whose pair the pool does not have are placed by the incumbent."""
     names = [c.name for c in pool.classes]
-    lengths = fitted.estimators.length
     days = []
     for window in inputs.split.validation:
-        traffic = window_traffic(lake, pool, inputs, window, lengths, forced=True)
+        traffic = window_traffic(lake, pool, inputs, window, fitted.estimators.length, forced=True)
         result = replay(
             inputs.cluster,
             fitted.estimators,
             incumbent,
             traffic.workload,
             seed=pool.search.seed,
-            estimated_output=booked_output(lengths, names, [c.quantile for c in pool.classes], traffic.workload),
-            expected_output=expected_output(lengths, names, traffic.workload),
             noise=residual_noise(fitted.estimators),
         )
         days.append(ForcedReplay(traffic.workload, result, traffic.logged))

@@ -17,9 +17,11 @@ from pipelines.night import judge as judging
 from pipelines.night import policy as making
 from pipelines.night import stages
 from pipelines.night.fit import Fitted
+from pipelines.night.honesty import Predictions, predictions
 from pipelines.night.ingest import ingest_night
 from pipelines.night.inputs import Inputs, select_inputs
 from pipelines.night.judge import Progress
+from pipelines.night.last_good import EstimatorStore
 from pipelines.settings import Pool, Settings
 from policies.candidates import Candidates
 from policies.evidence.evidence import Evidence
@@ -32,16 +34,17 @@ class NightResult:
     """What a night found.
 
     `evidence`: as the policy file carries it, {verdict, promotion_cap, reason, details}; `details` is empty where no
-    policy was judged. `fitted` and `candidates` are None where the night did not come that far. `repeated`: the test
-    day had been opened for this decision before, and the evidence is the recorded one. `move`: of `current`.
-    `file`, `path`: the stored candidate, None if the night is not trustworthy. `notes`: what people should know beside
-    the verdict's reasons. `timings_s`: stage -> seconds, outside of every hash.
+    policy was judged. `predicted`: the estimators in force against the day. `fitted`, `candidates`: None where the
+    night did not come that far. `repeated`: the test day had been opened for this decision before, and the evidence is
+    the recorded one. `move`: of `current`. `file`, `path`: the stored candidate, None if the night is not trustworthy.
+    `notes`: what people should know beside the verdict's reasons. `timings_s`: stage -> seconds, outside of every hash.
     """
 
     pool: str
     day: date
     ingested: tuple[IngestReport, ...]
     inputs: Inputs
+    predicted: Predictions
     fitted: Fitted | None
     candidates: Candidates | None
     evidence: Mapping[str, Any]
@@ -111,9 +114,10 @@ def run_night(
 ) -> NightResult:
     """Ingest, fit, replay, search, judge, publish: the night of `day`.
 
-    `progress(stage, done, of how many)`: stages are ingest, inputs, fit, workloads, fidelity, search, evidence,
-    publish; 0 done = it begins, of 0 = nobody knows. `issued_at`: UTC, YYYY-MM-DDTHH:MM:SSZ, None = now. The stored
-    file's `content_hash` depends on the logs, the settings, the code and what was in force on the day only.
+    `progress(stage, done, of how many)`: stages are ingest, inputs, predictions, fit, workloads, fidelity, search,
+    evidence, publish; 0 done = it begins, of 0 = nobody knows. `issued_at`: UTC, YYYY-MM-DDTHH:MM:SSZ, None = now. The
+    stored file's `content_hash` depends on the logs, the settings, the code, what was in force on the day, and the
+    estimators of the night before where one of them is kept.
 
     Raises SourceError, SettingsError or ModelError for input that no night can be made of.
     """
@@ -125,9 +129,11 @@ def run_night(
     with run.stage("inputs"):
         making.trusted_keys(settings.keys)
         inputs = select_inputs(lake, pool, day)
-    result = _Result(run, pool, inputs, ingested)
+    with run.stage("predictions"):
+        predicted = predictions(lake, store, EstimatorStore(runs, pool.name), pool, inputs)
+    result = _Result(run, pool, inputs, ingested, predicted)
     with run.stage("fit"):
-        fitted, reason = stages.fitted_or_reason(lake, pool, inputs)
+        fitted, reason = stages.fitted_or_reason(lake, pool, inputs, runs)
     if fitted is None or reason:
         return result.judged(fitted, None, stages.unjudged(reason), None)
     incumbent = making.in_force(store, pool, day)
@@ -139,13 +145,13 @@ def run_night(
     with judging.replaying(pool, inputs, fitted, workloads, runs / "scratch", run.step) as workers:
         with run.stage("search", judging.search_replays(pool, inputs, match)):
             candidates = stages.search_candidates(workers, pool, inputs, fitted, match, incumbent, runs=runs)
-        file = making.draft(pool, inputs, fitted.estimators, candidates.policy, incumbent)
+        file = making.draft(pool, inputs, fitted, candidates.policy, incumbent)
 
         def judge() -> Evidence:
             with run.stage("evidence"):
                 return judging.judge(workers, pool, inputs, match, candidates, [gate])
 
-        judged = stages.judged_once(store, file, day, judge)
+        judged = stages.judged_once(store, file, day, fitted, judge)
     with run.stage("publish"):
         published = None
         if judged.evidence["verdict"] != making.NOT_TRUSTWORTHY:
@@ -163,6 +169,7 @@ class _Result:
     pool: Pool
     inputs: Inputs
     ingested: tuple[IngestReport, ...]
+    predicted: Predictions
 
     def judged(
         self,
@@ -177,6 +184,7 @@ class _Result:
             day=self.inputs.day,
             ingested=self.ingested,
             inputs=self.inputs,
+            predicted=self.predicted,
             fitted=fitted,
             candidates=candidates,
             evidence=judged.evidence,
@@ -187,6 +195,6 @@ class _Result:
             repeated=judged.repeated,
             test_openings=judged.openings,
             move=published.move if published else None,
-            notes=stages.notes_of(fitted, judged, published),
+            notes=stages.notes_of(fitted, self.predicted, judged, published),
             timings_s=dict(self.run.timings_s),
         )

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from features.errors import PolicyError
-from models.portable import Estimators
+from models.portable.estimators import Estimators
+from pipelines.night.fit import Fitted
 from pipelines.night.inputs import Inputs
 from pipelines.night.revision import code_revision
 from pipelines.settings import Keys, Pool
@@ -72,12 +73,12 @@ def in_force(store: PolicyStore, pool: Pool, day: date) -> InForce:
     return InForce(pool.incumbent, {"family": pool.incumbent.family, "policy_version": None, "content_hash": None})
 
 
-def draft(pool: Pool, inputs: Inputs, estimators: Estimators, policy: Policy, incumbent: InForce) -> PolicyFile:
+def draft(pool: Pool, inputs: Inputs, fitted: Fitted, policy: Policy, incumbent: InForce) -> PolicyFile:
     """The file before its proof: its `decision_hash` is final. A router falls back on what is in force."""
     rules = pool.discipline
     return build(
         policy,
-        estimators,
+        fitted.estimators,
         Origin(
             pool=pool.name,
             day=inputs.day,
@@ -91,7 +92,7 @@ def draft(pool: Pool, inputs: Inputs, estimators: Estimators, policy: Policy, in
             chunk_tokens=rules.chunk_tokens,
             code_revision=code_revision(),
             capability_level=inputs.capability.level,
-            digests={**inputs.digests, f"settings/{pool.name}": settings_digest(pool)},
+            digests={**inputs.digests, **fitted.digests, f"settings/{pool.name}": settings_digest(pool)},
             fallback=incumbent.reference,
             incumbent=incumbent.reference,
             lease_s=pool.router.lease_ns / NS_PER_S,
@@ -106,13 +107,13 @@ def settings_digest(pool: Pool) -> str:
     return sha256(repr(replace(pool, sources=(), search=replace(pool.search, workers=1))).encode())
 
 
-def evidence_json(evidence: Evidence) -> dict[str, Any]:
-    """The evidence as a policy file carries it."""
+def evidence_json(evidence: Evidence, origin: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The evidence as a policy file carries it. `origin`: of the estimators, as `Fitted` has it."""
     return {
         "verdict": evidence.verdict,
         "promotion_cap": evidence.promotion_cap,
         "reason": " ".join(evidence.reasons),
-        "details": to_json(evidence),
+        "details": {**to_json(evidence), "estimators": dict(origin or {})},
     }
 
 

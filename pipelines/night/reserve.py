@@ -6,6 +6,7 @@ router knows its own bookings; what the D held beyond them is growth of running 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,7 +14,9 @@ import numpy.typing as npt
 import polars as pl
 
 from features.lake import Lake
-from models.portable import LengthTable
+from features.length_history import with_length_history
+from models.portable.length import LengthLaw
+from pipelines.night.arrivals import each_arrival
 from pipelines.night.inputs import DayLogs, Inputs, read_day
 from pipelines.settings import Pool
 
@@ -25,7 +28,7 @@ MIN_SAMPLES = 100
 _HELD = ("active_blocks", "reserved_blocks", "inflight_blocks")
 
 
-def safety_reserve(lake: Lake, pool: Pool, inputs: Inputs, lengths: LengthTable) -> float:
+def safety_reserve(lake: Lake, pool: Pool, inputs: Inputs, lengths: LengthLaw) -> float:
     """The 0.95 quantile, over D and samples of the train windows, of realised - booked blocks, at least 0.
 
     realised = change of the blocks that a D holds (active, reserved and inflight, as far as its samples tell them) from
@@ -47,7 +50,7 @@ def safety_reserve(lake: Lake, pool: Pool, inputs: Inputs, lengths: LengthTable)
     return float(max(0.0, np.ceil(np.quantile(found, QUANTILE))))
 
 
-def _by_node(logs: DayLogs, pool: Pool, lengths: LengthTable) -> Iterator[tuple[Int64, Float64, Int64, Float64]]:
+def _by_node(logs: DayLogs, pool: Pool, lengths: LengthLaw) -> Iterator[tuple[Int64, Float64, Int64, Float64]]:
     """Per D: sample times, blocks held, and times and blocks of what was reserved on it. Times ascend."""
     loads = logs.node_loads.filter(pl.col("role") == "decode")
     known = [name for name in _HELD if loads[name].null_count() < loads.height]
@@ -66,18 +69,23 @@ def _by_node(logs: DayLogs, pool: Pool, lengths: LengthTable) -> Iterator[tuple[
         )
 
 
-def _bookings(requests: pl.DataFrame, pool: Pool, lengths: LengthTable) -> pl.DataFrame:
+def _bookings(requests: pl.DataFrame, pool: Pool, lengths: LengthLaw) -> pl.DataFrame:
     """Requests that a D reserved, by that time, with the blocks that a router books for them."""
     level = {c.name: c.quantile for c in pool.classes}
-    rows = requests.filter(pl.col("decode_node").is_not_null(), pl.col("transfer_started_at_us").is_not_null()).sort(
-        "transfer_started_at_us", "request_id"
+    rows = (
+        with_length_history(requests)
+        .filter(
+            pl.col("decode_node").is_not_null(),
+            pl.col("transfer_started_at_us").is_not_null(),
+            pl.col("slo_class").is_in(list(level)),
+        )
+        .sort("transfer_started_at_us", "request_id")
     )
     b = pool.kv.block_tokens
     blocks = [
-        -(-(prompt + int(np.ceil(lengths.quantile(name, prompt, level[name])))) // b) if name in level else None
-        for name, prompt in rows.select("slo_class", "prompt_tokens").iter_rows()
+        -(-(a.prompt_tokens + math.ceil(lengths.quantile(a, level[a.slo_class]))) // b) for a in each_arrival(rows)
     ]
-    return rows.select("decode_node", "transfer_started_at_us", blocks=pl.Series(blocks, dtype=pl.Int64)).drop_nulls()
+    return rows.select("decode_node", "transfer_started_at_us", blocks=pl.Series(blocks, dtype=pl.Int64))
 
 
 def _errors(times: Int64, held: Float64, booked_at: Int64, booked: Float64, horizon_us: int) -> Float64:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,10 @@ from models.splits import SplitMode
 from pipelines.night import policy as making
 from pipelines.night.contest import Contest
 from pipelines.night.fit import Fitted, fit_night
+from pipelines.night.honesty import Predictions, gate_or_note
 from pipelines.night.inputs import Inputs
 from pipelines.night.judge import find
+from pipelines.night.last_good import EstimatorStore
 from pipelines.settings import Pool
 from policies.candidates import Candidates
 from policies.evidence.evidence import Evidence
@@ -37,12 +39,18 @@ class Judged:
     openings: int
 
 
-def fitted_or_reason(lake: Lake, pool: Pool, inputs: Inputs) -> tuple[Fitted | None, str]:
-    """The estimators, and why the night ends with them; an empty reason = it goes on."""
+def fitted_or_reason(lake: Lake, pool: Pool, inputs: Inputs, runs: Path) -> tuple[Fitted | None, str]:
+    """The estimators, and why the night ends with them; an empty reason = it goes on. They are kept under `runs`, for
+    later nights to fall back on.
+    """
+    store = EstimatorStore(runs, pool.name)
     try:
-        fitted = fit_night(lake, pool, inputs)
+        kept, passed_over = store.search(inputs.day, not_before=pool.history(inputs.day)[0])
+        fitted = fit_night(lake, pool, inputs, lambda new, newest: gate_or_note(lake, pool, inputs, new, kept, newest))
     except ModelError as error:
         return None, f"The logs do not let every estimator be fitted: {error}."
+    fitted = replace(fitted, notes=(*passed_over, *fitted.notes))
+    store.keep(inputs.day, fitted.good)
     if inputs.split.mode is SplitMode.TRAIN_ONLY:
         return fitted, "One day of history gives estimators and diagnosis; a policy needs two."
     return fitted, ""
@@ -59,18 +67,22 @@ def search_candidates(
     runs: Path,
 ) -> Candidates:
     """Search on the train windows; its journal lies under `runs` and belongs to what the scores depend on."""
-    context = making.draft(pool, inputs, fitted.estimators, match.space.default, incumbent).decision_hash or ""
+    context = making.draft(pool, inputs, fitted, match.space.default, incumbent).decision_hash or ""
     name = f"{pool.name}-{inputs.day.isoformat()}-{context.removeprefix('sha256:')[:16]}.jsonl"
     return find(workers, pool, inputs, match, context=context, journal=runs / "search" / name)
 
 
-def judged_once(store: PolicyStore, file: PolicyFile, day: date, judge: Callable[[], Evidence]) -> Judged:
-    """The recorded outcome of the test day for this decision; if there is none, `judge` makes it."""
+def judged_once(
+    store: PolicyStore, file: PolicyFile, day: date, fitted: Fitted, judge: Callable[[], Evidence]
+) -> Judged:
+    """The recorded outcome of the test day for this decision; if there is none, `judge` makes it. It tells which night
+    each estimator is from.
+    """
     decision = file.decision_hash or ""
     recorded = store.test_day(decision, day.isoformat())
     repeated = recorded is not None
     if recorded is None:
-        recorded = store.record_test_day(decision, day.isoformat(), making.evidence_json(judge()))
+        recorded = store.record_test_day(decision, day.isoformat(), making.evidence_json(judge(), fitted.origin))
     return Judged(recorded, repeated, store.test_openings(day.isoformat()))
 
 
@@ -86,9 +98,12 @@ def reasons_of(evidence: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(evidence["details"].get("reasons", [evidence["reason"]]))
 
 
-def notes_of(fitted: Fitted | None, judged: Judged, published: making.Published | None) -> tuple[str, ...]:
+def notes_of(
+    fitted: Fitted | None, predicted: Predictions, judged: Judged, published: making.Published | None
+) -> tuple[str, ...]:
     """What people should know beside the reasons."""
-    notes = list(fitted.notes) if fitted else []
+    notes = [f"Alarm: {reading.sentence}." for reading in predicted.alarms]
+    notes += list(fitted.notes) if fitted else []
     if published is not None and not published.signed:
         notes.append("The file is unsigned: the settings name no private key.")
     if published is not None and published.move is None:

@@ -5,12 +5,15 @@ Numbers survive exactly. Estimators are kept in their portable form, all else by
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from features.errors import LakeError
 from models.fit import FitReport, HoldoutReport
+from models.honesty.gate import Gate
+from models.honesty.reading import Reading
 from models.portable_json import from_dict, to_dict
 from pipelines.night.fit import Fitted
 
@@ -36,13 +39,18 @@ def restored(kind: type[T], value: object) -> T:
 
 
 def plain_fitted(fitted: Fitted) -> dict[str, Any]:
-    """{estimators (portable form), report, holdout, rows, notes}."""
+    """{estimators (portable form), report, holdout, rows, notes, gates, readings, digests}, and `origin` to read."""
     return {
         "estimators": to_dict(fitted.estimators),
-        "report": plain(FitReport, fitted.report),
+        # The whole model behind the length law is worth its scores only.
+        "report": plain(FitReport, replace(fitted.report, length=replace(fitted.report.length, full=None))),
         "holdout": plain(HoldoutReport, fitted.holdout),
         "rows": dict(fitted.rows),
         "notes": list(fitted.notes),
+        "gates": [plain(Gate, gate) for gate in fitted.gates],
+        "readings": [plain(Reading, reading) for reading in fitted.readings],
+        "digests": dict(fitted.digests),
+        "origin": fitted.origin,
     }
 
 
@@ -54,4 +62,7 @@ def restored_fitted(value: dict[str, Any]) -> Fitted:
         holdout=restored(HoldoutReport, value["holdout"]),
         rows=value["rows"],
         notes=tuple(value["notes"]),
+        gates=tuple(restored(Gate, gate) for gate in value["gates"]),
+        readings=tuple(restored(Reading, reading) for reading in value["readings"]),
+        digests=value["digests"],
     )

@@ -8,6 +8,8 @@ What becomes of a request that did not end well:
 - cancelled: load up to the tokens that were made, at least one, but its client was gone: it does not count. It is left
   out if no P had started it.
 - without a known length (or 0 tokens): the estimated median.
+
+Routers of the replay know of a request what the log's routers could know, and learn from answers of known length.
 """
 
 from __future__ import annotations
@@ -21,14 +23,16 @@ import polars as pl
 
 from features.errors import SettingsError
 from features.lake import Lake
+from features.length_history import with_length_history
 from features.naming import DEFAULT_CLASS
 from features.prefix import dense_ids
-from models.portable import LengthTable
+from models.portable.length import LengthLaw
 from models.splits import Window
+from pipelines.night.arrivals import arrivals
 from pipelines.night.inputs import Inputs
 from pipelines.settings import Pool
-from policies.booked_output import expected_output
 from policies.evidence.fidelity import Logged
+from policies.lengths import expected_output
 from policies.twin.cluster import Cluster
 from policies.twin.workload import Int32, Workload
 
@@ -50,7 +54,7 @@ class WindowTraffic:
 
 
 def window_traffic(
-    lake: Lake, pool: Pool, inputs: Inputs, window: Window, lengths: LengthTable, *, forced: bool = False
+    lake: Lake, pool: Pool, inputs: Inputs, window: Window, lengths: LengthLaw, *, forced: bool = False
 ) -> WindowTraffic:
     """The traffic of a window after `pool.warm_up_s` of the traffic before it. `forced`: at the log's own pairs.
 
@@ -59,8 +63,8 @@ def window_traffic(
     rows = pl.concat([*_warm_up(lake, pool, inputs, window), _slice(lake, pool, window, 0, scored=True)])
     rows = rows.sort("replay_at_us", "request_id")
     kept = rows.filter(_kept(forced=forced))
-    workload = _workload(kept, pool, inputs.cluster, forced=forced)
     estimated = kept.select(_length_unknown(forced=forced)).to_series().to_numpy()
+    workload = _workload(kept, estimated, pool, inputs.cluster, forced=forced)
     workload = replace(workload, output_tokens=_lengths(estimated, workload, pool, lengths))
     counts = {
         "scored": int(workload.scored.sum()),
@@ -99,7 +103,7 @@ def _warm_up(lake: Lake, pool: Pool, inputs: Inputs, window: Window) -> Iterator
 def _slice(lake: Lake, pool: Pool, window: Window, shift_us: int, *, scored: bool) -> pl.DataFrame:
     """The requests that arrived within a window; `replay_at_us` is when they arrive in the replay."""
     return (
-        lake.read("requests", window.day, pool.name)
+        with_length_history(lake.read("requests", window.day, pool.name))
         .filter(pl.col("arrived_at_us").is_between(window.start_us, window.end_us, closed="left"))
         .with_columns(replay_at_us=pl.col("arrived_at_us") + shift_us, in_window=pl.lit(scored))
     )
@@ -124,7 +128,9 @@ def _length_unknown(*, forced: bool) -> pl.Expr:
     )
 
 
-def _workload(kept: pl.DataFrame, pool: Pool, cluster: Cluster, *, forced: bool) -> Workload:
+def _workload(
+    kept: pl.DataFrame, estimated: npt.NDArray[np.bool_], pool: Pool, cluster: Cluster, *, forced: bool
+) -> Workload:
     n = kept.height
     blocks = dense_ids(kept, cluster.block_tokens)
     at_us = kept["replay_at_us"].to_numpy()
@@ -132,7 +138,8 @@ def _workload(kept: pl.DataFrame, pool: Pool, cluster: Cluster, *, forced: bool)
     prefill = _index(kept["prefill_node"], [x.name for x in cluster.prefill]) if forced else free
     decode = _index(kept["decode_node"], [x.name for x in cluster.decode]) if forced else free
     whole = (prefill >= 0) & (decode >= 0)
-    scored = kept.select(pl.col("in_window") & ~_reason("cancelled")).to_series().to_numpy()
+    cancelled = kept.select(_reason("cancelled")).to_series().to_numpy()
+    scored = kept["in_window"].to_numpy() & ~cancelled
     return Workload(
         arrival_ns=((at_us - at_us[0]) * _NS_PER_US).astype(np.int64) if n else np.zeros(0, np.int64),
         prompt_tokens=kept["prompt_tokens"].to_numpy().astype(np.int32),
@@ -144,10 +151,11 @@ def _workload(kept: pl.DataFrame, pool: Pool, cluster: Cluster, *, forced: bool)
         forced_decode=np.where(whole, decode, -1).astype(np.int32),
         scored=scored.astype(np.bool_),
         request_ids=tuple(kept["request_id"].to_list()),
+        arrivals=arrivals(kept, ~cancelled & ~estimated),
     )
 
 
-def _lengths(estimated: npt.NDArray[np.bool_], workload: Workload, pool: Pool, lengths: LengthTable) -> Int32:
+def _lengths(estimated: npt.NDArray[np.bool_], workload: Workload, pool: Pool, lengths: LengthLaw) -> Int32:
     """Logged output tokens; where they are unknown the median that a router expects, at least what was made."""
     if not estimated.any():
         return workload.output_tokens

@@ -10,7 +10,8 @@ from features.diagnosis.answers import STAGES
 from pipelines.console import plain
 from pipelines.report.diagnosis_figures import CAPTIONS, diagnosis_figures
 from pipelines.report.figures import png_base64
-from pipelines.report.page import STYLE, html_table
+from pipelines.report.html import html_table
+from pipelines.report.page import STYLE
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import PurePath
 from typing import Any
 
+from pipelines.night.honesty import Predictions
 from pipelines.report.figures import figures_of, png_base64
+from pipelines.report.html import html_table
+from pipelines.report.predicted import predicted_html
 from pipelines.report.table import arms_of, columns, footnote
 
 CAPTIONS = {
@@ -31,7 +34,8 @@ STYLE = (
 class NightPage:
     """What a page tells, in the plain form in which the stages store it.
 
-    `diagnosis`: the stored asset of that name. `inputs`, `fitted`: None where the night did not come that far.
+    `predicted`: the estimators in force on the day. `diagnosis`: the stored asset of that name. `inputs`, `fitted`:
+    None where the night did not come that far.
     `publication`: {path, content_hash, signed, moved}.
     """
 
@@ -45,6 +49,7 @@ class NightPage:
     diagnosis: Mapping[str, Any] | None = None
     inputs: Mapping[str, Any] | None = None
     fitted: Mapping[str, Any] | None = None
+    predicted: Predictions | None = None
     links: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -100,6 +105,7 @@ def _body(page: NightPage, title: str) -> Iterator[str]:
         ]
         yield html_table(("gate", "status", "value / limit", "detail"), rows, "text")
     yield from _figures(page)
+    yield from predicted_html(page.predicted, page.fitted)
     if page.diagnosis is not None:
         yield from _diagnosis(page.diagnosis)
     if page.ingested:
@@ -160,13 +166,6 @@ def _publication(page: NightPage) -> Iterator[str]:
     shown = {name: page.publication.get(name) for name in ("path", "content_hash")} | dict(page.links)
     rows = [(escape(name), f"<code>{escape(str(value))}</code>") for name, value in shown.items() if value]
     yield html_table(("what", "where"), rows, "text") if rows else "<p>None.</p>"
-
-
-def html_table(head: Iterable[str], rows: Iterable[Iterable[str]], kind: str = "") -> str:
-    """A table; its cells are HTML already."""
-    top = "".join(f"<th>{escape(name)}</th>" for name in head)
-    lines = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-    return f'<table class="{kind}"><tr>{top}</tr>{lines}</table>'
 
 
 def _number(value: object) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from models.honesty.alarms import alarms
+from models.honesty.reading import ALL, ESTIMATORS, NEW_GROUP, Reading
 from policies.policy import Policy
 
 _FORBIDDEN = re.compile(r"[^0-9A-Za-z_\-. /]")
@@ -89,3 +92,27 @@ def error_metrics(fitted: Mapping[str, Any]) -> dict[str, float | None]:
         found[f"{law}.median_ape_frac"] = report[law]["error"]["median_ape_frac"]
         found[f"{law}.p90_ape_frac"] = report[law]["error"]["p90_ape_frac"]
     return found
+
+
+def reading_metrics(readings: Iterable[Reading]) -> dict[str, float]:
+    """`<estimator>/<measure>/<group>` -> value of every finite reading: the same keys on each night and on each model.
+
+    Two nights side by side show what drifted. Counts of unknown names are no metric: they have other keys every night.
+    """
+    return {
+        f"{r.estimator}/{r.measure}/{'all' if r.group == ALL else _group(r.group)}": r.value
+        for r in readings
+        if r.alarm != NEW_GROUP and math.isfinite(r.value)
+    }
+
+
+def alarm_metrics(readings: Iterable[Reading]) -> dict[str, float]:
+    """Alarms of each estimator in force, 0 where there are none."""
+    found = {f"{name}/alarms/all": 0.0 for name in ESTIMATORS}
+    for reading in alarms(readings):
+        found[f"{reading.estimator}/alarms/all"] += 1.0
+    return found
+
+
+def _group(name: str) -> str:
+    return _FORBIDDEN.sub("_", name.replace("*@", "").replace("@", " "))

@@ -9,6 +9,7 @@ import numpy as np
 from policies.compiled import kernel
 from policies.families.parts_kernel import (
     AVAILABLE,
+    BACKLOG_REQUESTS,
     BACKLOG_TOKENS,
     BOOKED,
     BOOKED_TOKENS,
@@ -25,7 +26,6 @@ from policies.families.parts_kernel import (
     capacity_rate,
     committed_blocks,
     compute_s,
-    decode_s,
     estimated_blocks,
     lacks_room,
     least,
@@ -35,7 +35,8 @@ from policies.families.parts_kernel import (
     room_blocks,
 )
 from policies.families.score_kernel import FULL, ROOM, choose_best
-from policies.kernel_types import LawArrays, PolicyArrays, PoolArrays, Scratch, ViewArrays
+from policies.kernel_types import FACTOR, KIND, LawArrays, PolicyArrays, PoolArrays, Scratch, ViewArrays
+from policies.law_kernel import decode_residual, decode_s, decode_with
 
 
 @kernel
@@ -58,22 +59,29 @@ def choose_pair(
     n_prefill, n_decode = scores.shape
     block, budget = pool.block_tokens, pool.chunk_tokens
     need = -(-prompt // block)
-    coef, edges, buckets = laws.prefill_coef, laws.prefill_edges, laws.prefill_bucket
-    # P's parts, into every pair of its row; C(h) and the egress share wait in the places of the predictions.
+    kv_bytes, wire = float(pool.kv_bytes_per_token), laws.wire_frac
+    # P's parts, into every pair of its row; C(h) and the egress share wait in the places of the predictions. Before
+    # their node factors C(0) and C(h) are those of the P before, if it is of the same type and has the same hit.
+    kind, hit_before = -1.0, 0
+    whole, after_hit = 0.0, 0.0
     for i in range(n_prefill):
         if view.prefill_open[i] == 0 or need > pool.prefill_blocks[i]:
             for j in range(n_decode):
                 scores[i, j] = math.inf
             continue
-        factor, hit_tokens = laws.prefill_factor[i], view.hit_tokens[i]
-        backlog, age = view.prefill[i, BACKLOG_TOKENS], view.prefill[i, PREFILL_AGE]
-        wait = queue_s(coef, factor, edges, buckets, backlog, age, float(budget))
-        available, egress = view.prefill[i, AVAILABLE], pool.egress[i]
-        wait += blocked_s(prompt, hit_tokens, available, block, pool.kv_bytes_per_token, egress)
-        compute = compute_s(coef, factor, edges, buckets, prompt, 0, budget)
-        compute_hit = compute
-        if hit_tokens != 0:
-            compute_hit = compute_s(coef, factor, edges, buckets, prompt, hit_tokens, budget)
+        hit_tokens, egress = view.hit_tokens[i], laws.egress[i]
+        backlog, requests = view.prefill[i, BACKLOG_TOKENS], view.prefill[i, BACKLOG_REQUESTS]
+        wait = queue_s(laws.prefill, i, backlog, requests, view.prefill[i, PREFILL_AGE], float(budget))
+        wait += blocked_s(prompt, hit_tokens, view.prefill[i, AVAILABLE], block, kv_bytes * wire, egress)
+        if laws.prefill.law[i, KIND] != kind:
+            kind, hit_before = laws.prefill.law[i, KIND], 0
+            whole = compute_s(laws.prefill, i, prompt, 0, budget)
+            after_hit = whole
+        if hit_tokens != hit_before:
+            hit_before = hit_tokens
+            after_hit = whole if hit_tokens == 0 else compute_s(laws.prefill, i, prompt, hit_tokens, budget)
+        factor = laws.prefill.law[i, FACTOR]
+        compute, compute_hit = whole * factor, after_hit * factor
         share = egress / (1.0 + view.prefill[i, SENDING])
         for j in range(n_decode):
             scores[i, j] = ROOM
@@ -81,11 +89,9 @@ def choose_pair(
             terms[i, j, 1] = compute
             ttft_s[i, j] = compute_hit
             tpot_s[i, j] = share
-    d_coef, d_edges, d_buckets, cap = laws.decode_coef, laws.decode_edges, laws.decode_bucket, laws.decode_cap
     high_water, horizon, exclude = policy.high_water, policy.horizon_s, policy.unknown == 1
     reserve = policy.reserve_blocks[class_index]
     ttft_left = policy.ttft_target_s[class_index] - waited_s
-    kv_bytes = float(pool.kv_bytes_per_token)
     unknown = False
     for j in range(n_decode):
         usable, resident = view.decode[j, USABLE], view.resident_tokens[j]
@@ -95,22 +101,26 @@ def choose_pair(
                 scores[i, j] = math.inf
             continue
         # D's parts
-        factor = laws.decode_factor[j]
         running, running_tokens = view.decode[j, RUNNING], view.decode[j, RUNNING_TOKENS]
         receiving = view.decode[j, RECEIVING]
         reservation = reservation_s(view.decode, j, float(need), policy.release_floor, policy.wait_cap_s)
         boundary = 0.0
         if not running <= 0.0:
-            boundary = 0.5 * decode_s(d_coef, factor, d_edges, d_buckets, cap, running, running_tokens)
+            boundary = 0.5 * decode_s(laws.decode, j, running, running_tokens)
         sequences = running + receiving + view.decode[j, BOOKED] + 1.0
         tokens = running_tokens + view.decode[j, RECEIVING_TOKENS] + view.decode[j, BOOKED_TOKENS] + float(prompt)
-        first_step = decode_s(d_coef, factor, d_edges, d_buckets, cap, sequences, tokens)
+        residual, until = decode_residual(laws.decode, j, sequences, tokens)
+        first_step = decode_with(laws.decode.law[j], residual, sequences, tokens)
         later = tokens + 0.5 * float(expected_output)
-        tpot = decode_s(d_coef, factor, d_edges, d_buckets, cap, sequences, later)
+        if not later < until:
+            residual, until = decode_residual(laws.decode, j, sequences, later)
+        tpot = decode_with(laws.decode.law[j], residual, sequences, later)
         met_tpot = met(policy.tpot_target_s[class_index], tpot, policy.risk_tpot)
         decode_wait = reservation + boundary + first_step
-        ingress = pool.ingress[j] / (1.0 + receiving)
-        size, size_now = float(prompt) * kv_bytes, float(prompt - resident) * kv_bytes
+        ingress = laws.ingress[j] / (1.0 + receiving)
+        size, size_now = float(prompt) * kv_bytes * wire, float(prompt - resident) * kv_bytes * wire
+        setup = laws.descriptor_s * (laws.descriptors_per_block * float(need))
+        setup_now = laws.descriptor_s * (laws.descriptors_per_block * float(need - resident // block))
         growth, release = view.decode[j, GROWTH], view.decode[j, RELEASE]
         net, rate = growth - release, capacity_rate(growth, release)
         room, held = room_blocks(view.decode, j), committed_blocks(view.decode, j) + estimated
@@ -121,13 +131,13 @@ def choose_pair(
             wait, compute, share = terms[i, j, 0], terms[i, j, 1], tpot_s[i, j]
             path, link = pool.path_kind[i, j], pool.path_uplink[i, j]
             if link >= 0:
-                share = least(share, pool.uplink[link] / (1.0 + view.uplink_flows[link]))
+                share = least(share, laws.uplink[link] / (1.0 + view.uplink_flows[link]))
             bandwidth = least(share, ingress) * laws.efficiency[path]
-            transfer = laws.alpha_s[path] + size / bandwidth
+            transfer = laws.alpha_s[path] + setup + size / bandwidth
             compute_now, transfer_now, benefit = compute, transfer, 0.0
             if view.hit_tokens[i] > 0 or resident > 0:
                 compute_now = ttft_s[i, j]
-                transfer_now = laws.alpha_s[path] + size_now / bandwidth
+                transfer_now = laws.alpha_s[path] + setup_now + size_now / bandwidth
                 benefit = compute + transfer - compute_now - transfer_now
                 if benefit <= 0.0:  # a hit that does not pay counts as none
                     compute_now, transfer_now, benefit = compute, transfer, 0.0

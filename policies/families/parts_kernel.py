@@ -1,4 +1,4 @@
-"""Compiled pieces of the decision: laws, parts of P and of D, ties. `policies.terms`, operation by operation.
+"""Compiled pieces of the decision: parts of P and of D, ties. `policies.terms`, operation by operation.
 
 NaN is unknown; comparisons are written so that it passes through them. No libm, no allocation. Arguments are numbers
 and single arrays: a kernel that takes whole views compiles far longer than its work is worth.
@@ -11,7 +11,8 @@ import math
 import numpy as np
 
 from policies.compiled import kernel
-from policies.kernel_types import Float64, Int64
+from policies.kernel_types import EMPTY, Float64, StepArrays
+from policies.law_kernel import prefill_of_type_s, prefill_s
 from policies.mixing import DECODE_DRAW, DECODE_TIE, PAIR_TIE
 from policies.view import DECODE_COLUMNS, PREFILL_COLUMNS
 
@@ -81,53 +82,26 @@ def node_tie(tie_seed: np.uint64, at: int, side: int) -> np.uint64:
 
 
 @kernel
-def bucket(edges: Int64, factor: Float64, value: float) -> float:
-    """Factor of the bucket that `value` lies in; an edge belongs to the upper one."""
-    at = 0
-    while at < len(edges) and edges[at] <= value:
-        at += 1
-    return float(factor[at])
-
-
-@kernel
-def prefill_s(
-    coef: Float64, factor: float, edges: Int64, buckets: Float64, tokens: float, chunk_context: float
-) -> float:
-    """Seconds of a prefill step on a P of that node factor."""
-    poly = coef[0] + coef[1] * tokens + coef[2] * tokens * tokens + coef[3] * chunk_context
-    return float(poly * factor * bucket(edges, buckets, tokens))
-
-
-@kernel
-def decode_s(
-    coef: Float64, factor: float, edges: Int64, buckets: Float64, cap: float, sequences: float, tokens: float
-) -> float:
-    """Seconds of a decode step on a D of that node factor; NaN if an input is."""
-    if math.isnan(sequences) or math.isnan(tokens):
-        return math.nan
-    x = tokens if tokens < cap else cap
-    poly = coef[0] + coef[1] * sequences + coef[2] * x + coef[3] * x * x
-    return float(poly * factor * bucket(edges, buckets, sequences))
-
-
-@kernel
-def compute_s(
-    coef: Float64, factor: float, edges: Int64, buckets: Float64, prompt: int, cached: int, budget: int
-) -> float:
-    """C(h) of one P."""
+def compute_s(laws: StepArrays, i: int, prompt: int, cached: int, budget: int) -> float:
+    """C(h) of one P, of node factor 1."""
     total = 0.0
     position = cached
     while position < prompt:
         chunk = min(budget, prompt - position)
-        total += prefill_s(coef, factor, edges, buckets, float(chunk), float(chunk) * float(position))
+        total += prefill_of_type_s(laws, i, float(chunk), float(chunk) * float(position), 1.0)
         position += chunk
     return total
 
 
 @kernel
-def queue_s(
-    coef: Float64, factor: float, edges: Int64, buckets: Float64, backlog: float, age: float, budget: float
-) -> float:
+def step_prompts(tokens: float, backlog: float, requests: float) -> float:
+    """Prompts in a step of so many of the backlog's tokens; 1 if the backlog's requests are unknown."""
+    share = requests * tokens / backlog
+    return share if share > 1.0 else 1.0
+
+
+@kernel
+def queue_s(laws: StepArrays, i: int, backlog: float, requests: float, age: float, budget: float) -> float:
     """Q0 of one P."""
     if math.isnan(backlog):
         return math.nan
@@ -137,21 +111,22 @@ def queue_s(
     rest = backlog - first
     full = float(math.floor(rest / budget))
     left = rest - full * budget
-    total = prefill_s(coef, factor, edges, buckets, first, 0.0)
-    total += full * prefill_s(coef, factor, edges, buckets, budget, 0.0)
+    total = prefill_s(laws, i, first, 0.0, step_prompts(first, backlog, requests))
+    if full > 0.0:  # then the first step is a full one, too
+        total += full * total
     if left > 0.0:
-        step = prefill_s(coef, factor, edges, buckets, left, 0.0)
-        total += step - prefill_s(coef, factor, edges, buckets, 0.0, 0.0)
+        step = prefill_s(laws, i, left, 0.0, step_prompts(left, backlog, requests))
+        total += step - laws.law[i, EMPTY]
     total -= age
     return 0.0 if total < 0.0 else total
 
 
 @kernel
-def blocked_s(prompt: int, hit: int, available: float, block: int, kv_bytes: int, egress: float) -> float:
-    """Qb of one P: until unsent KV has left the blocks that the prompt needs."""
+def blocked_s(prompt: int, hit: int, available: float, block: int, wire_bytes: float, egress: float) -> float:
+    """Qb of one P: until unsent KV has left the blocks that the prompt needs; `wire_bytes` of a token."""
     missing = float(-(-prompt // block)) - float(hit) / float(block) - available
     missing = 0.0 if missing < 0.0 else missing
-    return missing * float(block) * float(kv_bytes) / egress
+    return missing * float(block) * wire_bytes / egress
 
 
 @kernel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from models.portable import Estimators
+from models.portable.estimators import Estimators
 from policies.policy import Policy
 from policies.scoring import (
     UNKNOWN_RULE,
@@ -58,7 +58,7 @@ def _terms(
     for j, decode in enumerate(view.decode):
         rule = decode_rule(decode, estimated_blocks(view, decode))
         if rule is None:
-            opened.append((j, decode_parts(view, decode, estimators.decode, policy)))
+            opened.append((j, decode_parts(view, decode, estimators, policy)))
         else:
             excluded.append((-1, j, rule))
     for i, prefill in enumerate(view.prefill):
@@ -66,7 +66,7 @@ def _terms(
         if rule is not None:
             excluded.append((i, -1, rule))
             continue
-        p = prefill_parts(view, prefill, estimators.prefill)
+        p = prefill_parts(view, prefill, estimators)
         for j, d in opened:
             terms = pair_terms(view, (i, j), (p, d), estimators, policy)
             (full if pair_lacks_room(view, j, d, terms, policy) else roomy)[i, j] = terms

@@ -6,6 +6,7 @@ from policies.compiled import entry_kernel, kernel
 from policies.kernel_types import LawArrays, PolicyArrays, PoolArrays, Scratch, ViewArrays
 from policies.twin.engine_decode import decode_boundary
 from policies.twin.engine_decode_steps import waits
+from policies.twin.engine_lengths import estimate
 from policies.twin.engine_links import push_back, transfer_event, wake
 from policies.twin.engine_prefill import match_blocks, prefill_boundary
 from policies.twin.engine_router import decide, take_sample
@@ -55,6 +56,7 @@ from policies.twin.engine_state import (
     Decode,
     Int32,
     Int64,
+    Lengths,
     Links,
     Prefill,
     Recorder,
@@ -124,6 +126,7 @@ def run(
     dec: Decode,
     x: Links,
     rt: Routers,
+    lengths: Lengths,
     rec: Recorder,
     view: ViewArrays,
     scratch: Scratch,
@@ -185,6 +188,8 @@ def run(
         elif kind == 1:
             transfer_event(x, ps, ds, q, counters, t)
         elif kind == 0:
+            if len(lengths.base) > 0 and q[r, Q_KIND] != 2:
+                estimate(lengths, dec.ended, rs, q, counters, r % rt.replicas, r)
             if q[r, Q_KIND] == 2:
                 q[r, Q_STATUS] = TOO_LARGE
             elif q[r, Q_KIND] == 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from policies.compiled import kernel
+from policies.law_kernel import prefill_s
 from policies.twin.engine_decode_steps import count_step, start_step
 from policies.twin.engine_heap import heap_push, heap_remove
 from policies.twin.engine_links import queue_release, start_transfer
@@ -29,6 +30,7 @@ from policies.twin.engine_state import (
     D_STEPS,
     D_TOKENS,
     DECODE_STEPS,
+    ENDED,
     JOINS,
     NEVER,
     NEXT_FLOW,
@@ -48,6 +50,7 @@ from policies.twin.engine_state import (
     Q_STATUS,
     Q_STEP0,
     Decode,
+    Int32,
     Int64,
     Links,
 )
@@ -98,7 +101,21 @@ def _leave(dec: Decode, ds: Int64, q: Int64, d: int, at: int) -> None:
 
 
 @kernel
-def _end_step(dec: Decode, ds: Int64, q: Int64, d: int, now: int) -> None:
+def _note_end(ended: Int32, q: Int64, counters: Int64, r: int) -> None:
+    """Keep r among the ended answers by (time, request): Ds run ahead of each other, so it may not be the last."""
+    at = counters[ENDED]
+    counters[ENDED] = at + 1
+    while at > 0:
+        before = ended[at - 1]
+        if q[before, Q_FINISHED] < q[r, Q_FINISHED] or (q[before, Q_FINISHED] == q[r, Q_FINISHED] and before < r):
+            break
+        ended[at] = before
+        at -= 1
+    ended[at] = r
+
+
+@kernel
+def _end_step(dec: Decode, ds: Int64, q: Int64, counters: Int64, d: int, now: int) -> None:
     n = ds[d, D_STEP_SEQUENCES]
     ds[d, D_STEPS] += 1
     ds[d, D_TOKENS] += n
@@ -115,13 +132,14 @@ def _end_step(dec: Decode, ds: Int64, q: Int64, d: int, now: int) -> None:
         _leave(dec, ds, q, d, 0)
         q[r, Q_FINISHED] = now
         q[r, Q_STATUS] = COMPLETED
+        if len(dec.ended) > 0:
+            _note_end(dec.ended, q, counters, r)
 
 
 @kernel
 def _readmit(dec: Decode, ds: Int64, q: Int64, counters: Int64, d: int) -> float:
     """Preempted sequences that fit run again; seconds that their recompute adds to the next step."""
     extra = 0.0
-    c = dec.recompute
     while ds[d, D_PREEMPTED_HEAD] >= 0 and ds[d, D_N_RUNNING] < dec.max_seqs:
         r = ds[d, D_PREEMPTED_HEAD]
         context = q[r, Q_PROMPT] + q[r, Q_MADE0]
@@ -133,8 +151,7 @@ def _readmit(dec: Decode, ds: Int64, q: Int64, counters: Int64, d: int) -> float
         ds[d, D_QUEUED_BLOCKS] -= blocks
         ds[d, D_RUNNING_BLOCKS] += blocks
         _join(dec, ds, q, counters, d, r)
-        t = np.float64(context)
-        extra += c[0] + c[1] * t + c[2] * t * t
+        extra += prefill_s(dec.recompute, d, np.float64(context), 0.0, 1.0)
     return extra
 
 
@@ -213,7 +230,7 @@ def decode_boundary(
     """End of D's step (if one ran), readmissions, activations, reservations, growth, next step."""
     if ds[d, D_STEP_SEQUENCES] > 0:
         counters[DECODE_STEPS] += 1
-        _end_step(dec, ds, q, d, now)
+        _end_step(dec, ds, q, counters, d, now)
     extra = 0.0
     activated = 0
     if ds[d, D_PREEMPTED_HEAD] >= 0:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from policies.compiled import kernel
+from policies.kernel_types import CAP, FACTOR, FIRST_BEND
+from policies.law_kernel import bent, decode_residual
 from policies.twin.engine_links import draw, duration_ns
-from policies.twin.engine_prefill import bucket_factor
 from policies.twin.engine_state import (
     D_END,
     D_GENERATED,
@@ -25,6 +26,7 @@ from policies.twin.engine_state import (
     D_STEPS,
     D_TOKENS,
     DECODE_STEPS,
+    NEVER,
     Decode,
     Float64,
     Int64,
@@ -68,17 +70,26 @@ def start_step(dec: Decode, ds: Int64, counters: Int64, d: int, extra: float, no
     step = ds[d, D_STEPS]
     tokens = ds[d, D_TOKENS]
     sequences = np.float64(n)
-    bucket = bucket_factor(dec.edges, dec.bucket, sequences)
-    c0, c1, c2, c3 = dec.coef[0], dec.coef[1], dec.coef[2], dec.coef[3]
-    factor = dec.factor[d]
+    law = dec.law.law[d]
+    c0, c1, c2, c3 = law[0], law[1], law[2], law[3]
+    cap, factor = law[CAP], law[FACTOR]
+    bends = len(law) > FIRST_BEND
     finish = dec.heap[d, 0, 0]
     held = ds[d, D_RUNNING_BLOCKS]
     room = dec.blocks[d] - ds[d, D_INFLIGHT_BLOCKS]
     start = np.int64(now)
     done = 0
+    # The trees' leaves stay the same until the tokens, which only grow, reach the next split above them.
+    residual, until = 1.0, np.int64(-1)
     while True:
-        x = min(np.float64(tokens), dec.cap_tokens)
-        seconds = (c0 + c1 * sequences + c2 * x + c3 * x * x) * factor * bucket
+        if tokens >= until:
+            residual, split = decode_residual(dec.law, d, sequences, np.float64(tokens))
+            until = np.int64(np.ceil(split)) if split < NEVER else np.int64(NEVER)
+        x = min(np.float64(tokens), cap)
+        seconds = c0 + c1 * sequences + c2 * x + c3 * x * x
+        if bends:
+            seconds = bent(law, seconds, sequences)
+        seconds = seconds * residual * factor
         if recorded:
             _cell(dec.cells, d, n, tokens, seconds)
         noise = 1.0

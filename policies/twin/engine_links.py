@@ -139,7 +139,7 @@ def start_transfer(x: Links, ps: Int64, ds: Int64, q: Int64, counters: Int64, r:
     counters[FLOWS] = k + 1
     flows[k, X_REQUEST] = r
     flows[k, X_PHASE] = 0
-    rates[k, 0] = np.float64(q[r, Q_PROMPT]) * np.float64(x.kv_bytes_per_token) * noise
+    rates[k, 0] = np.float64(q[r, Q_PROMPT]) * np.float64(x.kv_bytes_per_token) * x.wire_frac * noise
     flows[k, X_SINCE] = now
     rates[k, 1] = _rate(x, ps, ds, p, d)
     flows[k, X_END] = now + np.int64(np.floor(rates[k, 0] / rates[k, 1] + 0.5))
@@ -188,7 +188,9 @@ def transfer_event(x: Links, ps: Int64, ds: Int64, q: Int64, counters: Int64, no
     if u >= 0:
         x.on_uplink[u] -= 1
         x.own_flows[r % x.routers, u] -= 1
-    alpha = x.alpha_ns[x.path_kind[p, d]]
+    blocks = (q[r, Q_PROMPT] + x.block_tokens - 1) // x.block_tokens
+    setup = x.descriptor_s * (x.descriptors_per_block * np.float64(blocks))
+    alpha = np.int64(np.floor((x.alpha_s[x.path_kind[p, d]] + setup) * 1e9 + 0.5))
     if alpha > 0:
         flows[at, X_PHASE] = 1
         flows[at, X_END] = now + alpha

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from policies.compiled import kernel
-from policies.kernel_types import Float64
+from policies.law_kernel import prefill_s
 from policies.twin.engine_links import draw, duration_ns, push_back, wake
 from policies.twin.engine_state import (
     BLOCKED,
@@ -54,16 +54,6 @@ from policies.twin.engine_state import (
 
 
 @kernel
-def bucket_factor(edges: Int64, factors: Float64, value: float) -> float:
-    """Factor of the bucket that holds value: number of edges <= value."""
-    k = 0
-    while k < len(edges) and edges[k] <= value:
-        k += 1
-    factor: float = factors[k]
-    return factor
-
-
-@kernel
 def match_blocks(cache: Int32, ids: Int32, q: Int64, block: int, p: int, r: int) -> int:
     """Longest run of resident leading blocks of r's prompt on P, at most (prompt - 1) // block."""
     first = q[r, Q_OFFSET]
@@ -93,7 +83,18 @@ def _pin(cache: Int32, ps: Int64, p: int, block: int) -> None:
 
 
 @kernel
-def _release(cache: Int32, ids: Int32, ps: Int64, q: Int64, p: int, r: int) -> None:
+def _evict(cache: Int32, ps: Int64, counters: Int64, p: int) -> None:
+    """The least recently used cached block is gone."""
+    victim = cache[p, cache.shape[1] - 1, 0]
+    _unlink(cache, p, victim)
+    cache[p, victim, 3] = 0
+    ps[p, P_CACHED] -= 1
+    counters[EVICTIONS] += 1
+
+
+@kernel
+def _release(cache: Int32, ids: Int32, ps: Int64, q: Int64, counters: Int64, p: int, r: int, limit: int) -> None:
+    """Give request r's blocks back; `limit` of `Prefill.cache_blocks`."""
     sentinel = cache.shape[1] - 1
     ps[p, P_PINNED] -= q[r, Q_TAKEN] - q[r, Q_FULL]
     ps[p, P_HELD] -= q[r, Q_TAKEN]
@@ -108,19 +109,16 @@ def _release(cache: Int32, ids: Int32, ps: Int64, q: Int64, p: int, r: int) -> N
             cache[p, block, 1] = last
             cache[p, block, 0] = sentinel
             cache[p, sentinel, 1] = block
+    while ps[p, P_CACHED] > 0 and ps[p, P_PINNED] + ps[p, P_CACHED] > limit:
+        _evict(cache, ps, counters, p)
 
 
 @kernel
-def _take(cache: Int32, ps: Int64, counters: Int64, p: int, capacity: int, blocks: int) -> None:
+def _take(cache: Int32, ps: Int64, counters: Int64, p: int, limit: int, blocks: int) -> None:
     """Pin anonymous blocks, evicting the least recently used cached ones where none is free."""
-    sentinel = cache.shape[1] - 1
     for _ in range(blocks):
-        if ps[p, P_PINNED] + ps[p, P_CACHED] >= capacity:
-            victim = cache[p, sentinel, 0]
-            _unlink(cache, p, victim)
-            cache[p, victim, 3] = 0
-            ps[p, P_CACHED] -= 1
-            counters[EVICTIONS] += 1
+        if ps[p, P_CACHED] > 0 and ps[p, P_PINNED] + ps[p, P_CACHED] >= limit:
+            _evict(cache, ps, counters, p)
         ps[p, P_PINNED] += 1
 
 
@@ -189,7 +187,7 @@ def _schedule(pre: Prefill, ps: Int64, q: Int64, counters: Int64, p: int, now: i
         if blocks > pre.blocks[p] - ps[p, P_PINNED]:
             counters[BLOCKED] += 1
             break
-        _take(cache, ps, counters, p, pre.blocks[p], blocks)
+        _take(cache, ps, counters, p, pre.cache_blocks[p], blocks)
         q[r, Q_TAKEN] += blocks
         _register(cache, pre.ids, ps, q, p, r, (done + chunk) // b)
         q[r, Q_REST] -= chunk
@@ -204,9 +202,7 @@ def _schedule(pre: Prefill, ps: Int64, q: Int64, counters: Int64, p: int, now: i
     if len(pre.noise) > 0:
         noise = pre.noise[draw(pre.seed, 1, p, ps[p, P_STEPS]) >> np.uint64(52)]
     t = np.float64(tokens)
-    c = pre.coef
-    poly = c[0] + c[1] * t + c[2] * t * t + c[3] * chunk_context
-    seconds = poly * pre.factor[p] * bucket_factor(pre.edges, pre.bucket, t)
+    seconds = prefill_s(pre.law, p, t, chunk_context, np.float64(k))
     ps[p, P_STEP_TOKENS] = tokens
     ps[p, P_STEP_NS] = duration_ns(seconds * noise)
     ps[p, P_END] = now + ps[p, P_STEP_NS]
@@ -252,7 +248,7 @@ def prefill_boundary(pre: Prefill, ps: Int64, ds: Int64, q: Int64, counters: Int
         _end_step(pre, ps, ds, q, p, now)
     r = ps[p, P_RELEASE_HEAD]
     while r >= 0:
-        _release(pre.cache, pre.ids, ps, q, p, r)
+        _release(pre.cache, pre.ids, ps, q, counters, p, r, pre.cache_blocks[p])
         r = q[r, Q_RELEASE_NEXT]
     ps[p, P_RELEASE_HEAD] = -1
     _schedule(pre, ps, q, counters, p, now)

@@ -186,7 +186,7 @@ def decide(
     _fill_bookings(rt, view, rs, q, counters, pool.block_tokens, router, sampled, now)
     for p in range(len(ps)):
         view.hit_tokens[p] = match_blocks(cache, ids, q, pool.block_tokens, p, r) * pool.block_tokens
-    for u in range(len(pool.uplink)):
+    for u in range(len(view.uplink_flows)):
         view.uplink_flows[u] = own_flows[router, u]
     pair = choose(
         policy,

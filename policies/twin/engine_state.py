@@ -13,6 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from policies.kernel_types import StepArrays
+
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 Float64 = npt.NDArray[np.float64]
@@ -116,10 +118,12 @@ NEVER = 2**62
 REQUEST_COLUMNS = 40
 
 # Columns of rs and flows. A router's ticks are sample_time[first:end]; phase: 0 draining, 1 drained, not yet visible.
-R_SAMPLE_FIRST, R_SAMPLE_END, R_SAMPLE_DONE, R_LAST_TIME, R_N_BOOKED, R_TURN = range(6)
+# observed: answers of the pool, in the order of their ends, that the router has gone through.
+R_SAMPLE_FIRST, R_SAMPLE_END, R_SAMPLE_DONE, R_LAST_TIME, R_N_BOOKED, R_TURN, R_OBSERVED = range(7)
 X_REQUEST, X_SINCE, X_END, X_PHASE = range(4)
 
-# Slots of counters; the last three are the join number, the number of flows and the next transfer event.
+# Slots of counters; the last four are the join number, the numbers of flows and of ended answers, and the next transfer
+# event.
 (
     PREFILL_STEPS,
     DECODE_STEPS,
@@ -132,8 +136,9 @@ X_REQUEST, X_SINCE, X_END, X_PHASE = range(4)
     EXPIRED,
     JOINS,
     FLOWS,
+    ENDED,
     NEXT_FLOW,
-) = range(12)
+) = range(13)
 
 # Recorder columns of one P and one D node at one poll; cumulative ones since the replay's start.
 POLL_P = ("pinned", "cached", "held", "waiting", "running", "backlog_tokens", "sending", "busy_ns", "computed_tokens")
@@ -164,10 +169,8 @@ class Prefill(NamedTuple):
     cache: Int32  # (P, B + 1, 4): next, previous, references, resident; the last row is the LRU list's sentinel
     running: Int32  # (P, max_seqs)
     blocks: Int64  # (P,) capacity
-    coef: Float64
-    factor: Float64
-    edges: Int64
-    bucket: Float64
+    cache_blocks: Int64  # (P,) blocks, pinned ones among them, up to which unpinned blocks stay
+    law: StepArrays
     noise: Float64  # (4096,) or empty
     cells: Float64  # (P, prompt bins, token bins, 4): steps, Σ new tokens, Σ chunk·context, Σ noise-free seconds
     max_seqs: int
@@ -184,14 +187,11 @@ class Decode(NamedTuple):
     fresh: Int32  # (D, max_seqs): requests whose first token the running step makes
     moments: Int64  # (D, 5): sums over finished steps of sequences, ns, sequences², sequences·ns; preemptions
     blocks: Int64  # (D,) capacity
-    coef: Float64
-    factor: Float64
-    edges: Int64
-    bucket: Float64
-    recompute: Float64  # the prefill law's coefficients
+    ended: Int32  # (n,) or empty: requests whose answer has ended, by (time, request)
+    law: StepArrays
+    recompute: StepArrays  # the prefill laws of the D nodes' types
     noise: Float64
     cells: Float64  # (D, sequence bins, token bins, 4): steps, Σ sequences, Σ tokens, Σ noise-free seconds
-    cap_tokens: float
     max_seqs: int
     reservations: int
     block_tokens: int
@@ -212,8 +212,12 @@ class Links(NamedTuple):
     efficiency: Float64  # (2,)
     path_uplink: Int64
     path_kind: Int64
-    alpha_ns: Int64  # (2,)
+    alpha_s: Float64  # (2,)
     noise: Float64
+    descriptor_s: float
+    descriptors_per_block: float
+    wire_frac: float
+    block_tokens: int
     kv_bytes_per_token: int
     routers: int
     release_on_activation: int
@@ -234,6 +238,23 @@ class Routers(NamedTuple):
     period: int
     lease: int
     seed: np.uint64
+
+
+class Lengths(NamedTuple):
+    """What routers expect of answers: the length law by request, and offsets by router (L levels, G groups).
+
+    `base` without rows: the estimates of `q` stand as they are.
+    """
+
+    base: Float64  # (n, L) tokens before any offset
+    group: Int64  # (n,)
+    cap: Float64  # (n,) the most tokens
+    learned: Int64  # (n,) 0 = the answer's end teaches nothing
+    offset: Float64  # (R, G, L) today's
+    pace: Float64  # (G, L)
+    level: Float64  # (L,)
+    booked: Int64  # (C,) place of each class's level
+    median: int  # its place
 
 
 class Recorder(NamedTuple):
@@ -260,7 +281,7 @@ def idle_nodes(prefill: int, decode: int) -> tuple[Int64, Int64]:
 
 def counter_slots() -> Int64:
     """Counters of a replay that has not begun."""
-    counters = np.zeros(12, np.int64)
+    counters = np.zeros(13, np.int64)
     counters[NEXT_FLOW] = NEVER
     return counters
 

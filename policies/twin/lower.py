@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from features.errors import TwinError
-from models.portable import PATHS, Estimators, StepLaw
-from policies.kernel_types import Float64, Int64, LawArrays, PoolArrays
+from models.portable.estimators import Estimators
+from models.portable.transfer import uplink
+from policies.kernel_types import Int64, LawArrays, PoolArrays
+from policies.law_arrays import law_arrays
 from policies.twin import engine_state as es
 from policies.twin.cluster import Cluster
-from policies.twin.outcomes import Noise
-from policies.twin.workload import Int32, Workload
+from policies.twin.workload import Workload
 
 BYTES_PER_S_PER_GBPS = 1e9 / 8
 TOO_LARGE, FORCED, DECIDE = 2, 1, 0
@@ -34,9 +35,6 @@ def pool_arrays(cluster: Cluster) -> PoolArrays:
         decode_rack=decode_rack,
         prefill_blocks=np.array([n.blocks for n in cluster.prefill], np.int64),
         decode_blocks=np.array([n.blocks for n in cluster.decode], np.int64),
-        egress=np.array([n.port_gbps for n in cluster.prefill]) * BYTES_PER_S_PER_GBPS,
-        ingress=np.array([n.port_gbps for n in cluster.decode]) * BYTES_PER_S_PER_GBPS,
-        uplink=np.array([u.gbps for u in cluster.uplinks], np.float64) * BYTES_PER_S_PER_GBPS,
         path_uplink=path_uplink,
         path_kind=path_kind,
         block_tokens=cluster.block_tokens,
@@ -45,36 +43,23 @@ def pool_arrays(cluster: Cluster) -> PoolArrays:
     )
 
 
-def law_arrays(laws: Estimators, cluster: Cluster) -> LawArrays:
-    """Laws spread over the pool's nodes."""
-
-    def factors(law: StepLaw, names: list[str]) -> Float64:
-        return np.array([law.node_factor.get(name, 1.0) for name in names])
-
-    return LawArrays(
-        prefill_coef=np.array(laws.prefill.coef),
-        prefill_factor=factors(laws.prefill, [n.name for n in cluster.prefill]),
-        prefill_edges=np.array(laws.prefill.bucket_edges, np.int64),
-        prefill_bucket=np.array(laws.prefill.bucket_factor),
-        decode_coef=np.array(laws.decode.coef),
-        decode_factor=factors(laws.decode, [n.name for n in cluster.decode]),
-        decode_edges=np.array(laws.decode.bucket_edges, np.int64),
-        decode_bucket=np.array(laws.decode.bucket_factor),
-        decode_cap=float(laws.decode.token_cap),
-        alpha_s=np.array([laws.transfer.alpha_s[kind] for kind in PATHS]),
-        efficiency=np.array([laws.transfer.efficiency[kind] for kind in PATHS]),
+def cluster_laws(laws: Estimators, cluster: Cluster) -> LawArrays:
+    """Laws spread over the pool's nodes, ports in bytes/s."""
+    return law_arrays(
+        laws,
+        [(n.name, n.port_gbps * BYTES_PER_S_PER_GBPS) for n in cluster.prefill],
+        [(n.name, n.port_gbps * BYTES_PER_S_PER_GBPS) for n in cluster.decode],
+        [(uplink(u.from_rack, u.to_rack), u.gbps * BYTES_PER_S_PER_GBPS) for u in cluster.uplinks],
     )
 
 
-def request_rows(workload: Workload, cluster: Cluster, estimated: Int32, expected: Int32) -> Int64:
-    """The engine's rows of requests: the workload, what the routers expect of each output (tokens), who decides."""
+def request_rows(workload: Workload, cluster: Cluster) -> Int64:
+    """The engine's rows of requests: the workload, and who decides."""
     n = workload.requests
     if n and np.any(np.diff(workload.arrival_ns) < 0):
         raise TwinError("arrivals must ascend", hint="sort the workload by arrival_ns")
     if n and int(workload.prompt_tokens.min()) < 1:
         raise TwinError("`prompt_tokens >= 1` must hold", value=int(workload.prompt_tokens.min()))
-    if len(estimated) != n or len(expected) != n:
-        raise TwinError("one estimate a request must be given", value=(n, len(estimated), len(expected)))
     q = np.full((n, es.REQUEST_COLUMNS), -1, np.int64)
     q[:, es.Q_BOOKING_OVER : es.Q_PQ_NEXT] = 0
     q[:, es.Q_MADE0 : es.Q_STATUS] = 0
@@ -87,8 +72,6 @@ def request_rows(workload: Workload, cluster: Cluster, estimated: Int32, expecte
     q[:, es.Q_OFFSET_END] = workload.block_offset[1:]
     q[:, es.Q_FORCED_P] = workload.forced_prefill
     q[:, es.Q_FORCED_D] = workload.forced_decode
-    q[:, es.Q_ESTIMATED] = estimated
-    q[:, es.Q_EXPECTED] = expected
     q[:, es.Q_KIND] = _kinds(q, cluster)
     return q
 
@@ -115,7 +98,7 @@ def router_part(cluster: Cluster, q: Int64, seed: int) -> tuple[Int64, es.Router
     """
     setup = cluster.routers
     n = len(q)
-    rs = np.zeros((setup.count, 6), np.int64)
+    rs = np.zeros((setup.count, 7), np.int64)
     rs[:, es.R_LAST_TIME] = -1
     ticks: list[Int64] = []
     first = 0
@@ -150,76 +133,3 @@ def router_part(cluster: Cluster, q: Int64, seed: int) -> tuple[Int64, es.Router
         seed=np.uint64(seed),
     )
     return rs, part
-
-
-def prefill_part(
-    cluster: Cluster, laws: LawArrays, ids: Int32, noise: Noise | None, seed: int, cells: Float64
-) -> es.Prefill:
-    """Empty P nodes with the pool's true law."""
-    discipline = cluster.discipline
-    return es.Prefill(
-        ids=ids,
-        cache=es.empty_cache(len(cluster.prefill), ids),
-        running=np.zeros((len(cluster.prefill), discipline.prefill_max_seqs), np.int32),
-        blocks=np.array([node.blocks for node in cluster.prefill], np.int64),
-        coef=laws.prefill_coef,
-        factor=laws.prefill_factor,
-        edges=laws.prefill_edges,
-        bucket=laws.prefill_bucket,
-        noise=np.zeros(0) if noise is None else noise.prefill,
-        cells=cells,
-        max_seqs=discipline.prefill_max_seqs,
-        chunk_tokens=discipline.chunk_tokens,
-        block_tokens=cluster.block_tokens,
-        seed=np.uint64(seed),
-    )
-
-
-def decode_part(cluster: Cluster, laws: LawArrays, noise: Noise | None, seed: int, cells: Float64) -> es.Decode:
-    """Empty D nodes with the pool's true law."""
-    discipline, nodes = cluster.discipline, len(cluster.decode)
-    return es.Decode(
-        heap=np.zeros((nodes, discipline.decode_max_seqs, 2), np.int64),
-        growth=np.zeros((nodes, cluster.block_tokens), np.int32),
-        fresh=np.zeros((nodes, discipline.decode_max_seqs), np.int32),
-        moments=np.zeros((nodes, 5), np.int64),
-        blocks=np.array([node.blocks for node in cluster.decode], np.int64),
-        coef=laws.decode_coef,
-        factor=laws.decode_factor,
-        edges=laws.decode_edges,
-        bucket=laws.decode_bucket,
-        recompute=laws.prefill_coef,
-        noise=np.zeros(0) if noise is None else noise.decode,
-        cells=cells,
-        cap_tokens=laws.decode_cap,
-        max_seqs=discipline.decode_max_seqs,
-        reservations=discipline.reservations_per_boundary,
-        block_tokens=cluster.block_tokens,
-        release_on_activation=int(discipline.release == "activation"),
-        seed=np.uint64(seed),
-    )
-
-
-def link_part(
-    cluster: Cluster, laws: Estimators, true: LawArrays, pool: PoolArrays, noise: Noise | None, seed: int, requests: int
-) -> es.Links:
-    """Ports and uplinks without flows."""
-    uplinks = max(len(cluster.uplinks), 1)
-    return es.Links(
-        flows=np.zeros((requests, 4), np.int64),
-        flow_rates=np.zeros((requests, 2)),
-        on_uplink=np.zeros(uplinks, np.int64),
-        own_flows=np.zeros((cluster.routers.count, uplinks), np.int64),
-        egress=np.array([node.port_gbps for node in cluster.prefill]) / 8,
-        ingress=np.array([node.port_gbps for node in cluster.decode]) / 8,
-        uplink=np.array([u.gbps for u in cluster.uplinks], np.float64) / 8,
-        efficiency=true.efficiency,
-        path_uplink=pool.path_uplink,
-        path_kind=pool.path_kind,
-        alpha_ns=np.array([int(np.floor(laws.transfer.alpha_s[kind] * 1e9 + 0.5)) for kind in PATHS], np.int64),
-        noise=np.zeros(0) if noise is None else noise.transfer,
-        kv_bytes_per_token=cluster.kv_bytes_per_token,
-        routers=cluster.routers.count,
-        release_on_activation=int(cluster.discipline.release == "activation"),
-        seed=np.uint64(seed),
-    )

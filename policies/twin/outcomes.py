@@ -66,6 +66,8 @@ class Replay:
     finished_ns: Int64
     cached_tokens: Int32
     preemptions: Int32
+    estimated_output: Int32  # tokens that its router booked and expected, -1 = none of it was asked
+    expected_output: Int32
     predicted_ttft_s: Float64  # of the chosen pair at the decision; NaN where the family predicts nothing
     predicted_tpot_s: Float64
     counters: Counters

@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from features.errors import TwinError
-from models.portable import Estimators
+from models.portable.estimators import Estimators
 from policies.families.registry import decide
+from policies.lengths import arrival_of
 from policies.policy import Policy
 from policies.twin.cluster import Cluster
 from policies.twin.outcomes import Counters, Noise, Replay, Status
@@ -53,14 +54,13 @@ class Pool:
         self.seed = seed
         block, discipline = cluster.block_tokens, cluster.discipline
         self.prefill = [
-            PrefillNode(p, node, block, discipline, laws.prefill, seed, noise) for p, node in enumerate(cluster.prefill)
+            PrefillNode(p, node, block, discipline, laws, seed, noise) for p, node in enumerate(cluster.prefill)
         ]
         self.decode = [
-            DecodeNode(d, node, block, discipline, laws.decode, laws.prefill, seed, noise)
-            for d, node in enumerate(cluster.decode)
+            DecodeNode(d, node, block, discipline, laws, seed, noise) for d, node in enumerate(cluster.decode)
         ]
         self.links = Links(cluster, laws.transfer, seed, noise)
-        self.routers = [Router(r, cluster) for r in range(cluster.routers.count)]
+        self.routers = [Router(r, cluster, policy, decision_laws.length) for r in range(cluster.routers.count)]
         self.arrived = 0
 
     def due(self) -> list[Event]:
@@ -113,6 +113,7 @@ class Pool:
             request.status = Status.TOO_LARGE
             return
         router = self.routers[request.index % len(self.routers)]
+        router.estimate(request, now)
         hit_tokens = [p.matched_blocks(request) * self.cluster.block_tokens for p in self.prefill]
         pair = request.forced
         if pair is None:
@@ -169,9 +170,13 @@ class Pool:
         )
 
 
-def requests_of(workload: Workload, estimated_output: Int32, expected_output: Int32) -> list[Request]:
-    """The workload's rows as requests; the output lengths that a router knows are arrays of shape (requests,)."""
+def requests_of(
+    workload: Workload, policy: Policy, estimated_output: Int32 | None, expected_output: Int32 | None
+) -> list[Request]:
+    """The workload's rows as requests. Estimates that are given are fixed, of shape (requests,)."""
     result = []
+    names = [c.name for c in policy.classes]
+    learned = None if workload.arrivals is None else workload.arrivals.learned
     for i in range(workload.requests):
         first, last = int(workload.block_offset[i]), int(workload.block_offset[i + 1])
         pair = (int(workload.forced_prefill[i]), int(workload.forced_decode[i]))
@@ -183,9 +188,11 @@ def requests_of(workload: Workload, estimated_output: Int32, expected_output: In
                 output_tokens=max(1, int(workload.output_tokens[i])),
                 hashes=[int(block) for block in workload.block_ids[first:last]],
                 class_index=int(workload.class_index[i]),
-                estimated_output=int(estimated_output[i]),
-                expected_output=int(expected_output[i]),
+                arrival=None if estimated_output is not None else arrival_of(names, workload, i),
+                learned=learned is None or bool(learned[i]),
                 forced=pair if min(pair) >= 0 else None,
+                estimated_output=-1 if estimated_output is None else int(estimated_output[i]),
+                expected_output=-1 if expected_output is None else int(expected_output[i]),
             )
         )
     return result
@@ -198,19 +205,20 @@ def replay_reference(
     workload: Workload,
     *,
     seed: int,
-    estimated_output: Int32,
-    expected_output: Int32,
+    estimated_output: Int32 | None = None,
+    expected_output: Int32 | None = None,
     decision_laws: Estimators | None = None,
     noise: Noise | None = None,
 ) -> Replay:
     """Replay `workload` on `cluster` under `policy`, step by step.
 
-    `laws` drive the pool's true times, `decision_laws` (default: the same) the router's decisions. `estimated_output`
-    and `expected_output`: tokens at the booking quantile and at the median, shape (requests,).
+    `laws` drive the pool's true times, `decision_laws` (default: the same) the router's decisions. Its
+    length law estimates answers, unless `estimated_output` and `expected_output` fix them: tokens at the booking
+    quantile and at the median, shape (requests,).
 
     Raises TwinError if a request never ends, which a pool and a family that keep to the rules do not let happen.
     """
-    requests = requests_of(workload, estimated_output, expected_output)
+    requests = requests_of(workload, policy, estimated_output, expected_output)
     pool = Pool(cluster, laws, policy, requests, seed, decision_laws or laws, noise)
     while events := pool.due():
         pool.step(min(events))
@@ -226,7 +234,15 @@ def as_replay(requests: list[Request], counters: Counters) -> Replay:
     def column(name: str, dtype: type[np.generic]) -> npt.NDArray[np.generic]:
         return np.array([getattr(r, name) for r in requests], dtype=dtype)
 
-    int32 = ("status", "prefill_node", "decode_node", "cached_tokens", "preemptions")
+    int32 = (
+        "status",
+        "prefill_node",
+        "decode_node",
+        "cached_tokens",
+        "preemptions",
+        "estimated_output",
+        "expected_output",
+    )
     int64 = (
         "prefill_started_ns",
         "prefill_finished_ns",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from models.portable import StepLaw
+from models.portable.estimators import Estimators
 from policies.twin.cluster import Discipline, Node
 from policies.twin.outcomes import Noise, Status
 from policies.twin.reference_request import DECODE_NOISE, Request, blocks_for, duration_ns, multiplier
@@ -43,8 +43,7 @@ class DecodeNode:
         node: Node,
         block_tokens: int,
         discipline: Discipline,
-        law: StepLaw,
-        prefill_law: StepLaw,
+        laws: Estimators,
         seed: int,
         noise: Noise | None,
     ) -> None:
@@ -53,8 +52,7 @@ class DecodeNode:
         self.capacity = node.blocks
         self.block_tokens = block_tokens
         self.discipline = discipline
-        self.law = law
-        self.prefill_law = prefill_law
+        self.laws = laws
         self.seed = seed
         self.noise_table = None if noise is None else noise.decode
 
@@ -103,7 +101,7 @@ class DecodeNode:
         if self.running:
             noise = multiplier(self.noise_table, self.seed, DECODE_NOISE, self.index, self.steps_finished)
             tokens = sum(r.context_tokens for r in self.running)
-            seconds = self.law.decode_s(self.name, len(self.running), tokens) * noise + readmission_s
+            seconds = self.laws.decode.decode_s(self.name, len(self.running), tokens) * noise + readmission_s
             self.in_step = True
             self.boundary_ns = now + duration_ns(seconds)
         elif self.used == 0 and (self.queue or self.preempted):
@@ -135,7 +133,6 @@ class DecodeNode:
 
     def _readmit(self) -> float:
         """Let preempted sequences run again. Returns the seconds that their recompute adds to the next step."""
-        c0, c1, c2, _ = self.prefill_law.coef
         seconds = 0.0
         while self.preempted and len(self.running) < self.discipline.decode_max_seqs:
             request = self.preempted[0]
@@ -145,8 +142,7 @@ class DecodeNode:
             self.preempted.popleft()
             request.blocks_on_d = need
             self.running.append(request)
-            tokens = request.context_tokens
-            seconds += c0 + c1 * tokens + c2 * tokens * tokens
+            seconds += self.laws.prefill.prefill_s(self.name, request.context_tokens, 0.0)
         return seconds
 
     def _activate(self, result: Boundary, now: int) -> None:

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from models.portable import TransferLaw
+from models.portable.transfer import TransferLaw, egress, ingress, uplink
 from policies.twin.cluster import Cluster
 from policies.twin.outcomes import Noise
-from policies.twin.reference_request import TRANSFER_NOISE, Request, multiplier, rounded_ns
+from policies.twin.reference_request import TRANSFER_NOISE, Request, blocks_for, multiplier, rounded_ns
 
 Resource = tuple[str, int]
 """("egress", P), ("uplink", index in the cluster) or ("ingress", D)."""
@@ -38,11 +38,11 @@ class Links:
         self.noise_table = None if noise is None else noise.transfer
         self.capacity: dict[Resource, float] = {}  # bytes per ns
         for p, node in enumerate(cluster.prefill):
-            self.capacity["egress", p] = node.port_gbps / 8
-        for u, uplink in enumerate(cluster.uplinks):
-            self.capacity["uplink", u] = uplink.gbps / 8
+            self.capacity["egress", p] = node.port_gbps / 8 * law.port(egress(node.name))
+        for u, link in enumerate(cluster.uplinks):
+            self.capacity["uplink", u] = link.gbps / 8 * law.port(uplink(link.from_rack, link.to_rack))
         for d, node in enumerate(cluster.decode):
-            self.capacity["ingress", d] = node.port_gbps / 8
+            self.capacity["ingress", d] = node.port_gbps / 8 * law.port(ingress(node.name))
         self.flows_on: dict[Resource, int] = dict.fromkeys(self.capacity, 0)
         self.draining: dict[int, Flow] = {}  # by request index
         self.drained: dict[int, tuple[int, Request]] = {}  # by request index: when KV is visible
@@ -57,8 +57,8 @@ class Links:
         to_rack = self.cluster.decode[request.decode_node].rack
         resources: list[Resource] = [("egress", request.prefill_node)]
         if from_rack != to_rack:
-            for u, uplink in enumerate(self.cluster.uplinks):
-                if (uplink.from_rack, uplink.to_rack) == (from_rack, to_rack):
+            for u, link in enumerate(self.cluster.uplinks):
+                if (link.from_rack, link.to_rack) == (from_rack, to_rack):
                     resources.append(("uplink", u))
         resources.append(("ingress", request.decode_node))
         return resources
@@ -79,7 +79,7 @@ class Links:
     def start(self, request: Request, now: int) -> None:
         """D reserved: the whole prompt's KV starts to move."""
         noise = multiplier(self.noise_table, self.seed, TRANSFER_NOISE, request.index, 0)
-        size = request.prompt_tokens * self.cluster.kv_bytes_per_token * noise
+        size = request.prompt_tokens * self.cluster.kv_bytes_per_token * self.law.wire_frac * noise
         flow = Flow(request, self._resources(request), self.law.efficiency[self._kind(request)], size, now)
         for resource in flow.resources:
             self.flows_on[resource] += 1
@@ -104,7 +104,8 @@ class Links:
             self.flows_on[resource] -= 1
         self._share_again(now)
         flow.request.transfer_drained_ns = now
-        alpha_ns = rounded_ns(self.law.alpha_s[self._kind(flow.request)])
+        blocks = blocks_for(flow.request.prompt_tokens, self.cluster.block_tokens)
+        alpha_ns = rounded_ns(self.law.fixed_s(self._kind(flow.request), blocks))
         self.drained[index] = (now + alpha_ns, flow.request)
         return "drained", flow.request
 

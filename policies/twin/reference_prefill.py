@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 
-from models.portable import StepLaw
+from models.portable.estimators import Estimators
 from policies.twin.cluster import Discipline, Node
 from policies.twin.outcomes import Noise
 from policies.twin.reference_request import PREFILL_NOISE, Request, blocks_for, duration_ns, multiplier
@@ -30,7 +31,7 @@ class PrefillNode:
         node: Node,
         block_tokens: int,
         discipline: Discipline,
-        law: StepLaw,
+        laws: Estimators,
         seed: int,
         noise: Noise | None,
     ) -> None:
@@ -39,7 +40,10 @@ class PrefillNode:
         self.capacity = node.blocks
         self.block_tokens = block_tokens
         self.discipline = discipline
-        self.law = law
+        self.law = laws.prefill
+        cache = laws.cache.get(node.name)
+        # Blocks, pinned ones among them, up to which unpinned blocks stay.
+        self.cache_blocks = node.blocks if cache is None else min(node.blocks, math.floor(cache.capacity_blocks))
         self.seed = seed
         self.noise_table = None if noise is None else noise.prefill
 
@@ -96,10 +100,10 @@ class PrefillNode:
         for request in self.waiting_releases:
             self._free(request)
         self.waiting_releases = []
-        new_tokens, chunk_context = self._schedule(now)
+        new_tokens, chunk_context, prompts = self._schedule(now)
         if new_tokens > 0:
             noise = multiplier(self.noise_table, self.seed, PREFILL_NOISE, self.index, self.steps_finished)
-            seconds = self.law.prefill_s(self.name, new_tokens, chunk_context) * noise
+            seconds = self.law.prefill_s(self.name, new_tokens, chunk_context, prompts) * noise
             self.step_tokens = new_tokens
             self.boundary_ns = now + duration_ns(seconds)
         else:
@@ -127,23 +131,32 @@ class PrefillNode:
             if self.references[block] == 0:
                 self.unpinned[block] = None  # to the tail
         request.references = []
+        while self.unpinned and self.pinned + len(self.unpinned) > self.cache_blocks:
+            self._evict()
 
-    def _schedule(self, now: int) -> tuple[int, int]:
-        """Fill one step. Returns its new tokens T and K = sum of chunk · tokens before the chunk."""
+    def _evict(self) -> None:
+        evicted, _ = self.unpinned.popitem(last=False)
+        del self.references[evicted]
+        self.evictions += 1
+
+    def _schedule(self, now: int) -> tuple[int, int, int]:
+        """Fill one step. Returns its new tokens T, K = sum of chunk · tokens before the chunk, and its prompts."""
         budget = self.discipline.chunk_tokens
         new_tokens = 0
         chunk_context = 0
+        prompts = 0
 
         for request in self.running:
             if budget == 0:
-                return new_tokens, chunk_context
+                return new_tokens, chunk_context, prompts
             chunk = min(budget, request.prompt_tokens - request.tokens_done)
             if self._missing_blocks(request, chunk) > self.capacity - self.pinned:
                 self.blocked += 1
-                return new_tokens, chunk_context
+                return new_tokens, chunk_context, prompts
             chunk_context += chunk * request.tokens_done
             new_tokens += chunk
             budget -= chunk
+            prompts += 1
             self._compute(request, chunk)
 
         while self.queue and budget > 0 and len(self.running) < self.discipline.prefill_max_seqs:
@@ -155,16 +168,17 @@ class PrefillNode:
             matched_unpinned = sum(1 for block in request.hashes[:match] if block in self.unpinned)
             if new_blocks + matched_unpinned > self.capacity - self.pinned:
                 self.blocked += 1
-                return new_tokens, chunk_context
+                return new_tokens, chunk_context, prompts
             self.queue.popleft()
             self._admit(request, match, now)
             self.running.append(request)
             chunk_context += chunk * request.tokens_done
             new_tokens += chunk
             budget -= chunk
+            prompts += 1
             self._compute(request, chunk)
 
-        return new_tokens, chunk_context
+        return new_tokens, chunk_context, prompts
 
     def _admit(self, request: Request, match: int, now: int) -> None:
         for block in request.hashes[:match]:
@@ -182,10 +196,8 @@ class PrefillNode:
     def _compute(self, request: Request, chunk: int) -> None:
         """Take the chunk's blocks, then register the full blocks that it completes."""
         for _ in range(self._missing_blocks(request, chunk)):
-            if self.pinned + len(self.unpinned) == self.capacity:
-                evicted, _ = self.unpinned.popitem(last=False)
-                del self.references[evicted]
-                self.evictions += 1
+            if self.unpinned and self.pinned + len(self.unpinned) >= self.cache_blocks:
+                self._evict()
             self.anonymous_blocks += 1
             request.anonymous_blocks += 1
         first_incomplete = request.tokens_done // self.block_tokens

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from models.portable.length import Arrival
 from policies.mixing import MASK, mix
 from policies.twin.outcomes import NOT_YET, Status
 
@@ -50,9 +51,11 @@ class Request:
     output_tokens: int  # 0 in the workload counts as 1
     hashes: list[int]
     class_index: int
+    arrival: Arrival | None  # None = the estimates are fixed
+    learned: bool
+    forced: tuple[int, int] | None
     estimated_output: int
     expected_output: int
-    forced: tuple[int, int] | None
     status: Status | None = None
     prefill_node: int = -1
     decode_node: int = -1

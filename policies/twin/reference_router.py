@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+from models.portable.length import LengthLaw
+from models.portable.length_online import LengthTracker
+from models.portable.transfer import uplink
+from policies.lengths import MEDIAN
+from policies.policy import Policy
 from policies.twin.cluster import Cluster
-from policies.twin.outcomes import NOT_YET
+from policies.twin.outcomes import NOT_YET, Status
 from policies.twin.reference_decode import DecodeState
 from policies.twin.reference_prefill import PrefillState
 from policies.twin.reference_request import Request, blocks_for
@@ -37,9 +43,12 @@ class Booking:
 class Router:
     """Router `index` of the cluster's; sees the pool through its samples only."""
 
-    def __init__(self, index: int, cluster: Cluster) -> None:
+    def __init__(self, index: int, cluster: Cluster, policy: Policy, lengths: LengthLaw) -> None:
         self.index = index
         self.cluster = cluster
+        self.levels = [c.quantile for c in policy.classes]
+        self.lengths = LengthTracker(lengths)
+        self.unlearned: list[Request] = []  # own requests whose answer has taught nothing yet
         self.setup = cluster.routers
         self.live = self.setup.period_ns == 0
         self.samples: list[Sample] = []  # in time order
@@ -79,6 +88,22 @@ class Router:
                 return sample
         return None
 
+    def estimate(self, request: Request, now: int) -> None:
+        """Learn from own answers that have ended before now, then say what is expected of this one."""
+        if request.arrival is None:
+            return
+        ended = [r for r in self.unlearned if r.status is Status.COMPLETED and r.finished_ns < now]
+        for answer in sorted(ended, key=lambda r: (r.finished_ns, r.index)):
+            self.unlearned.remove(answer)
+            assert answer.arrival is not None
+            self.lengths.observe(answer.arrival, answer.output_tokens)
+        quantiles = self.lengths.quantiles(request.arrival)
+        law = self.lengths.law
+        request.estimated_output = max(1, math.ceil(quantiles[law.place(self.levels[request.class_index])]))
+        request.expected_output = max(1, math.ceil(quantiles[law.place(MEDIAN)]))
+        if request.learned:
+            self.unlearned.append(request)
+
     def book(self, request: Request, now: int) -> None:
         """Remember an own placement."""
         blocks = blocks_for(request.prompt_tokens + request.estimated_output, self.cluster.block_tokens)
@@ -104,7 +129,13 @@ class Router:
             prefill=tuple(self._prefill_view(p, sample, now, hit_tokens[p]) for p in range(len(self.cluster.prefill))),
             decode=tuple(self._decode_view(d, sample, now) for d in range(len(self.cluster.decode))),
             uplinks=tuple(
-                UplinkView(racks.index(u.from_rack), racks.index(u.to_rack), u.gbps * 1e9 / 8, float(flows))
+                UplinkView(
+                    uplink(u.from_rack, u.to_rack),
+                    racks.index(u.from_rack),
+                    racks.index(u.to_rack),
+                    u.gbps * 1e9 / 8,
+                    float(flows),
+                )
                 for u, flows in zip(self.cluster.uplinks, own_flows, strict=True)
             ),
             block_tokens=self.cluster.block_tokens,

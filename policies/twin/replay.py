@@ -7,23 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from models.portable import Estimators
+from models.portable.estimators import Estimators
 from policies.compiled import one_compiler
-from policies.families.registry import policy_arrays
-from policies.kernel_types import TERMS, PoolArrays, Scratch, ViewArrays
+from policies.families.arrays import policy_arrays
+from policies.kernel_types import TERMS, Scratch, ViewArrays
+from policies.lengths import LengthRows, length_rows
 from policies.policy import Policy
 from policies.twin import engine_state as es
 from policies.twin.cluster import Cluster
 from policies.twin.engine import run
-from policies.twin.lower import (
-    decode_part,
-    law_arrays,
-    link_part,
-    pool_arrays,
-    prefill_part,
-    request_rows,
-    router_part,
-)
+from policies.twin.lower import cluster_laws, pool_arrays, request_rows, router_part
+from policies.twin.lower_lengths import fixed_estimates, length_part
+from policies.twin.lower_parts import decode_part, link_part, prefill_part
 from policies.twin.outcomes import Counters, Noise, Replay
 from policies.twin.workload import Int32, Workload
 from policies.view import DECODE_COLUMNS, PREFILL_COLUMNS
@@ -67,15 +62,17 @@ def replay(
     workload: Workload,
     *,
     seed: int,
-    estimated_output: Int32,
-    expected_output: Int32,
+    lengths: LengthRows | None = None,
+    estimated_output: Int32 | None = None,
+    expected_output: Int32 | None = None,
     decision_laws: Estimators | None = None,
     noise: Noise | None = None,
 ) -> Replay:
     """Replay; `laws` drive the pool, `decision_laws` (default: the same) are what its routers believe.
 
-    `estimated_output`, `expected_output`: shape (requests,), tokens, at the class's booking quantile and the median.
-    Raises TwinError if workload and cluster do not fit each other.
+    Routers book by the length law that they believe; `lengths` are its rows if they are there already. A pool that
+    books otherwise is given `estimated_output` (the class's booking quantile) and `expected_output` (the median), fixed
+    tokens of shape (requests,). Raises TwinError if workload and cluster do not fit each other.
     """
     result, _ = replay_recorded(
         cluster,
@@ -83,6 +80,7 @@ def replay(
         policy,
         workload,
         seed=seed,
+        lengths=lengths,
         estimated_output=estimated_output,
         expected_output=expected_output,
         decision_laws=decision_laws,
@@ -99,25 +97,30 @@ def replay_recorded(
     workload: Workload,
     *,
     seed: int,
-    estimated_output: Int32,
-    expected_output: Int32,
     recording: Recording,
+    lengths: LengthRows | None = None,
+    estimated_output: Int32 | None = None,
+    expected_output: Int32 | None = None,
     decision_laws: Estimators | None = None,
     noise: Noise | None = None,
 ) -> tuple[Replay, Recorded]:
     """`replay`, and what such a pool would have logged."""
+    believed = laws if decision_laws is None else decision_laws
     pool = pool_arrays(cluster)
-    q = request_rows(workload, cluster, estimated_output, expected_output)
+    q = request_rows(workload, cluster)
+    fixed = fixed_estimates(q, estimated_output, expected_output)
+    if lengths is None and not fixed:
+        lengths = length_rows(believed.length, [c.name for c in policy.classes], workload)
     q[recording.decision_requests, es.Q_RECORD] = np.arange(len(recording.decision_requests))
     rs, routers = router_part(cluster, q, seed)
     prefill, decode = len(cluster.prefill), len(cluster.decode)
     ps, ds = es.idle_nodes(prefill, decode)
     counters = es.counter_slots()
     cells_p, cells_d = ((prefill, 8, 16, 4), (decode, 32, 32, 4)) if recording.cells else ((0, 1, 1, 4), (0, 1, 1, 4))
-    true = law_arrays(laws, cluster)
-    pre = prefill_part(cluster, true, workload.block_ids, noise, seed, np.zeros(cells_p))
-    dec = decode_part(cluster, true, noise, seed, np.zeros(cells_d))
-    view, scratch = _decision_arrays(pool)
+    true = cluster_laws(laws, cluster)
+    pre = prefill_part(cluster, laws, true, workload.block_ids, noise, seed, np.zeros(cells_p))
+    dec = decode_part(cluster, laws, true, noise, seed, np.zeros(cells_d), 0 if fixed else workload.requests)
+    view, scratch = _decision_arrays(cluster)
     recorder = _recorder(recording, prefill, decode)
     with one_compiler(_COMPILED, "run"):
         run(
@@ -125,11 +128,12 @@ def replay_recorded(
             dec,
             link_part(cluster, laws, true, pool, noise, seed, workload.requests),
             routers,
+            length_part(None if fixed else lengths, policy, cluster.routers.count),
             recorder,
             view,
             scratch,
             policy_arrays(policy),
-            true if decision_laws is None else law_arrays(decision_laws, cluster),
+            true if decision_laws is None else cluster_laws(decision_laws, cluster),
             pool,
             ps,
             ds,
@@ -149,14 +153,14 @@ def replay_recorded(
     return _result(q, routers.predicted, counters), recorded
 
 
-def _decision_arrays(pool: PoolArrays) -> tuple[ViewArrays, Scratch]:
-    prefill, decode = len(pool.prefill_rack), len(pool.decode_rack)
+def _decision_arrays(cluster: Cluster) -> tuple[ViewArrays, Scratch]:
+    prefill, decode = len(cluster.prefill), len(cluster.decode)
     view = ViewArrays(
         prefill=np.full((prefill, len(PREFILL_COLUMNS)), np.nan),
         decode=np.full((decode, len(DECODE_COLUMNS)), np.nan),
         hit_tokens=np.zeros(prefill, np.int64),
         resident_tokens=np.zeros(decode, np.int64),
-        uplink_flows=np.zeros(max(len(pool.uplink), 1)),
+        uplink_flows=np.zeros(max(len(cluster.uplinks), 1)),
         prefill_open=np.ones(prefill, np.int64),
         decode_open=np.ones(decode, np.int64),
     )
@@ -202,6 +206,8 @@ def _result(q: Int64, predicted: Float64, counters: Int64) -> Replay:
         finished_ns=time(es.Q_FINISHED),
         cached_tokens=small(es.Q_CACHED_TOKENS),
         preemptions=small(es.Q_PREEMPTIONS),
+        estimated_output=small(es.Q_ESTIMATED),
+        expected_output=small(es.Q_EXPECTED),
         predicted_ttft_s=predicted[:, 0],
         predicted_tpot_s=predicted[:, 1],
         counters=Counters(

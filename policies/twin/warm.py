@@ -7,7 +7,10 @@ import time
 
 import numpy as np
 
-from models.portable import Estimators, LengthTable, StepLaw, TransferLaw
+from models.portable.estimators import Estimators
+from models.portable.steps import StepLaw, one_type
+from models.portable.transfer import TransferLaw
+from policies.lengths import constant_length
 from policies.policy import ClassPolicy, default_policy
 from policies.twin.cluster import Cluster, Node
 from policies.twin.replay import replay
@@ -18,9 +21,9 @@ def warm() -> float:
     """Replay one request; seconds that it took. Everything that kernels are specialised for is its argument types."""
     began = time.perf_counter()
     laws = Estimators(
-        length=LengthTable((0.5,), (), {"*": ((8.0,),)}, {"*": (1.0,)}),
-        prefill=StepLaw((0.01, 1e-5, 0.0, 0.0)),
-        decode=StepLaw((0.01, 0.0, 0.0, 0.0)),
+        length=constant_length(8.0),
+        prefill=one_type(StepLaw((0.01, 1e-5, 0.0, 0.0, 0.0))),
+        decode=one_type(StepLaw((0.01, 0.0, 0.0, 0.0))),
         transfer=TransferLaw({"local": 0.0, "cross": 0.0}, {"local": 1.0, "cross": 1.0}),
     )
     cluster = Cluster((Node("p", "a", 8, 100.0),), (Node("d", "a", 8, 100.0),), (), 16, 1000)

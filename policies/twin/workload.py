@@ -9,6 +9,33 @@ import numpy.typing as npt
 
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
+Float64 = npt.NDArray[np.float64]
+
+NAMED = ("app", "tenant", "model")
+NUMBERS = (
+    "cached_frac",
+    "max_output_tokens",
+    "turn",
+    "previous_output",
+    "session_mean_output",
+    "hour",
+    "recent_output",
+)
+"""What a workload carries of an `Arrival` beside its own rows: names and numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """What a router knows of n requests when they arrive, beside class and prompt: `models.portable.length.Arrival`.
+
+    `named`: shape (n, len(NAMED)), places in `names`, -1 = unknown. `numbers`: shape (n, len(NUMBERS)), NaN = unknown.
+    `learned`: whether a router learns from the answer; not from one that was cancelled or whose length is a guess.
+    """
+
+    names: npt.NDArray[np.str_]
+    named: Int32
+    numbers: Float64
+    learned: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +45,8 @@ class Workload:
     `block_ids[block_offset[i]:block_offset[i + 1]]` are request i's prompt blocks, dense ids (equal id = equal prefix);
     only full blocks are listed, at most prompt_tokens // block_tokens of them; none = no prefix is known.
     `forced_prefill`, `forced_decode`: node index from the log, or -1 = the policy decides.
-    `scored`: 1 = counts in the outcome, 0 = warm-up.
+    `scored`: 1 = counts in the outcome, 0 = warm-up. `arrivals`: None = routers know class and prompt length only, and
+    learn from every answer.
     """
 
     arrival_ns: Int64
@@ -31,6 +59,7 @@ class Workload:
     forced_decode: Int32
     scored: npt.NDArray[np.bool_]
     request_ids: tuple[str, ...] = ()
+    arrivals: Arrivals | None = None
 
     @property
     def requests(self) -> int:

@@ -141,6 +141,14 @@ def test_steps_are_differences_of_samples() -> None:
     assert table["sequences_sq"].to_list() == [27.0, 4.0]
 
 
+def test_tokens_of_a_window_are_its_sequences_times_those_of_a_request() -> None:
+    first = {**load(0, [10, 40, 1000, 160, 4000, 40], 8_000), "running_requests": 10}
+    last = {**load(1, [30, 140, 5000, 700, 30_000, 140], 2_000), "running_requests": 2}
+    (row,) = decode_steps(loads(first, last)).rows(named=True)
+    assert row["tokens"] == pytest.approx(5.0 * 10_000 / 12)
+    assert row["drift"] == pytest.approx(((27.0 - 25.0) / 25.0 + (6_000 / 10_000) ** 2) ** 0.5)
+
+
 def test_a_restart_or_a_silent_sample_makes_no_step() -> None:
     table = decode_steps(
         loads(

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from features import transfers as module
+from features import link_shares as module
 from features.schemas import with_all_columns
+from features.transfers import flows as module_flows
 from features.transfers import transfers
 
 START_US = 1_767_571_200_000_000
@@ -62,10 +66,11 @@ def test_two_transfers_share_for_as_long_as_both_last() -> None:
     assert table["shared_frac"].to_list() == pytest.approx([0.5, 0.5])
 
 
-def test_a_transfer_without_bytes_is_a_flow_but_no_row() -> None:
+def test_a_transfer_without_bytes_is_a_flow_without_size() -> None:
     both = pl.concat([flows(("p0", "d0", 0, 10)), flows(("p0", "d0", 0, 10), size=None)])
     table = transfers(both, FACTS, UPLINKS)
-    assert table["share_bytes_per_s"].to_list() == [5.0]
+    assert table["share_bytes_per_s"].to_list() == [5.0, 5.0]
+    assert table["bytes"].to_list() == [100, None]
 
 
 def test_nodes_that_are_not_known_and_colocated_requests_are_left_out() -> None:
@@ -86,9 +91,45 @@ some_flows = st.lists(
 @given(some_flows, st.sampled_from([1, 3, 4_000_000]))
 def test_shares_equal_the_plain_sum(rows: list[Flow], pairs_at_once: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_PAIRS_AT_ONCE", pairs_at_once)
+        patch.setattr(module, "PAIRS_AT_ONCE", pairs_at_once)
         table = transfers(flows(*rows), FACTS, UPLINKS)
     found = dict(table.select("request_id", "share_bytes_per_s").rows())
     for at in range(len(rows)):
         assert found[f"r{at:03}"] == pytest.approx(brute_share(rows, at), rel=1e-12)
     assert (table["share_bytes_per_s"] <= table["alone_bytes_per_s"] + 1e-9).all()
+
+
+def test_what_the_kv_and_the_overlap_of_a_transfer_are() -> None:
+    log = flows(("p0", "d0", 0, 10), ("p0", "d0", 20, 30), ("p0", "d1", 40, 50)).with_columns(
+        prompt_tokens=pl.Series([100, 100, 100]),
+        decode_resident_tokens=pl.Series([None, 36, 100], dtype=pl.Int64),
+        prefill_started_at_us=pl.Series([START_US - 8, None, START_US + 20], dtype=pl.Int64),
+        prefill_finished_at_us=pl.Series([START_US + 4, None, START_US + 30], dtype=pl.Int64),
+    )
+    table = transfers(log, FACTS, UPLINKS, kv_bytes_per_token=8, block_tokens=16)
+    assert table["kv_bytes"].to_list() == [800.0, 512.0, None]
+    assert table["kv_blocks"].to_list() == [7.0, 4.0, None]
+    assert table["compute_us"].to_list() == [12, None, 10]
+    assert table["overlap_us"].to_list()[0] == 4
+    assert table["overlap_us"].to_list()[2] == 0
+    assert table["first_of_pair"].to_list() == [True, False, True]
+    assert table["up_bytes_per_s"].to_list() == [None, None, 8.0]
+    assert transfers(log, FACTS, UPLINKS)["kv_bytes"].null_count() == 3
+
+
+@settings(deadline=None)
+@given(some_flows, st.floats(0.2, 1.0))
+def test_shares_follow_other_capacities(rows: list[Flow], factor: float) -> None:
+    table = transfers(flows(*rows), FACTS, UPLINKS)
+    found = module.shares(module_flows(table))
+    assert found.share == pytest.approx(table["share_bytes_per_s"].to_numpy(), rel=1e-12)
+    assert found.bound_frac.sum(axis=1) == pytest.approx(np.ones(table.height))
+    narrow = replace(module_flows(table), capacity=module_flows(table).capacity * factor)
+    assert module.shares(narrow).share == pytest.approx(found.share * factor)
+    some = module.shares(module_flows(table), parts=[(table.height - 1, table.height)])
+    assert some.share.tolist() == [found.share[-1]]
+
+
+def test_a_flow_is_held_up_by_its_narrowest_resource() -> None:
+    table = transfers(flows(("p0", "d1", 0, 10), ("p1", "d0", 20, 30)), FACTS, UPLINKS)
+    assert module.shares(module_flows(table)).bound_frac.tolist() == [[0.0, 0.0, 1.0], [0.0, 1.0, 0.0]]

@@ -5,31 +5,27 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from models.portable import StepLaw
+from models.portable.steps import StepLaw, StepLaws, one_type
+from models.portable.trees import table_of
 
 NODES = tuple(f"n{i}/dp0" for i in range(8))
 SIGMA = 0.08
 # Factors multiply up to kinks of 6 % between neighbours, in both directions.
 KINKS = (0.97, 1.03, 0.97, 1.03, 0.97)
 
-PREFILL_TRUTH = StepLaw(
-    coef=(0.0165, 1.5e-5, 4.2e-10, 6.0e-10),
-    node_factor={NODES[2]: 1.35, NODES[5]: 1.25},
-    bucket_edges=(512, 1024, 2048, 4096),
-    bucket_factor=KINKS,
-    sigma=SIGMA,
+PREFILL_TRUTH = one_type(
+    StepLaw((0.0165, 1.5e-5, 4.2e-10, 6.0e-10, 0.0), trees=table_of(0, (512, 1024, 2048, 4096), KINKS), sigma=SIGMA),
+    {NODES[2]: 1.35, NODES[5]: 1.25},
 )
-DECODE_TRUTH = StepLaw(
-    coef=(0.0057, 1.2e-5, 7.0e-8, -6.0e-14),
-    node_factor={NODES[1]: 1.3, NODES[6]: 1.25},
-    bucket_edges=(8, 16, 32, 64),
-    bucket_factor=KINKS,
-    token_cap=500_000.0,
-    sigma=SIGMA,
+DECODE_TRUTH = one_type(
+    StepLaw(
+        (0.0057, 1.2e-5, 7.0e-8, -6.0e-14), trees=table_of(0, (8, 16, 32, 64), KINKS), token_cap=500_000.0, sigma=SIGMA
+    ),
+    {NODES[1]: 1.3, NODES[6]: 1.25},
 )
 
 
-def prefill_windows(rng: np.random.Generator, count: int, *, truth: StepLaw = PREFILL_TRUTH) -> pl.DataFrame:
+def prefill_windows(rng: np.random.Generator, count: int, *, truth: StepLaws = PREFILL_TRUTH) -> pl.DataFrame:
     """Windows of 1 to 6 prefill steps of one size; the busier nodes are the slow ones."""
     rows = []
     for _ in range(count):
@@ -43,7 +39,7 @@ def prefill_windows(rng: np.random.Generator, count: int, *, truth: StepLaw = PR
     return pl.DataFrame(rows, ["node", "n_steps", "busy_us", "new_tokens", "sum_t2", "sum_chunk_context"], orient="row")
 
 
-def decode_windows(rng: np.random.Generator, count: int, *, truth: StepLaw = DECODE_TRUTH) -> pl.DataFrame:
+def decode_windows(rng: np.random.Generator, count: int, *, truth: StepLaws = DECODE_TRUTH) -> pl.DataFrame:
     """Windows of about a second: some thirty steps while the batch drifts."""
     rows = []
     for _ in range(count):

@@ -12,11 +12,11 @@ import pytest
 
 from features.errors import ModelError
 from models.fit import TrainTables, fit_estimators, score_estimators
-from models.portable import RiskSigma
+from models.portable.estimators import RiskSigma
 from models.portable_json import from_dict, to_dict
+from tests.models.length.samples import requests
 from tests.models.synthetic import decode_windows, prefill_windows
-from tests.models.test_length import requests
-from tests.models.test_transfer import both
+from tests.models.transfer.test_fit import both
 
 
 @cache
@@ -28,10 +28,10 @@ def tables(seed: int) -> TrainTables:
 def test_every_estimator_is_fitted_and_survives_json() -> None:
     estimators, report = fit_estimators(tables(1), seed=1)
     assert from_dict(json.loads(json.dumps(to_dict(estimators)))) == estimators
-    assert estimators.prefill == report.prefill.law
-    assert estimators.decode == report.decode.law
+    assert estimators.prefill == report.prefill.laws
+    assert estimators.decode == report.decode.laws
     assert estimators.transfer == report.transfer.law
-    assert estimators.length == report.length.table
+    assert estimators.length == report.length.law
     assert estimators.risk == RiskSigma()
 
 
@@ -43,7 +43,7 @@ def test_the_same_tables_give_the_same_bytes() -> None:
 def test_risk_and_capacity_are_passed_on() -> None:
     estimators, _ = fit_estimators(replace(tables(1), capacity_tokens=7e5), seed=1, risk=RiskSigma(0.4, 0.2))
     assert estimators.risk == RiskSigma(0.4, 0.2)
-    assert estimators.decode.token_cap == 7e5
+    assert estimators.decode.by_type["*"].token_cap == 7e5
 
 
 def test_held_out_days_are_scored_by_group() -> None:

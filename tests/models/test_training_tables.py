@@ -6,16 +6,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from features.tables import decode_steps, length_table, prefill_steps
+from features.tables import decode_steps, prefill_steps
 from features.transfers import transfers
-from models.length import fit_length
-from models.portable import StepLaw
-from models.steps import fit_decode, fit_prefill
-from models.transfer import fit_transfer
+from models.portable.steps import StepLaw, one_type
+from models.steps.fit import fit_decode, fit_prefill
+from models.transfer.fit import fit_transfer
 
 CHUNK = 4096
-PREFILL = StepLaw((0.016, 1.5e-5, 4e-10, 6e-10), {"p1/dp0": 1.3})
-DECODE = StepLaw((0.006, 1e-4, 7e-8, 0.0), {"d1/dp0": 1.3})
+PREFILL = one_type(StepLaw((0.016, 1.5e-5, 4e-10, 6e-10, 0.0)), {"p1/dp0": 1.3})
+DECODE = one_type(StepLaw((0.006, 1e-4, 7e-8, 0.0)), {"d1/dp0": 1.3})
 LINK_BYTES_PER_S = 12.5e9
 KV_BYTES = 327_680
 
@@ -55,6 +54,7 @@ def log(rng: np.random.Generator, count: int) -> pl.DataFrame:
         app=pl.lit(None, pl.String),
         tenant=pl.lit(None, pl.String),
         session_id=pl.lit(None, pl.String),
+        decode_resident_tokens=pl.lit(None, pl.Int64),
     )
 
 
@@ -77,7 +77,7 @@ def loads(rng: np.random.Generator, polls: int) -> pl.DataFrame:
 
 
 def test_prefill_from_request_times() -> None:
-    law = fit_prefill(prefill_steps(log(np.random.default_rng(1), 400), CHUNK), residual=False).law
+    law = fit_prefill(prefill_steps(log(np.random.default_rng(1), 400), CHUNK), residual=False).laws
     assert law.node_factor["p1/dp0"] == pytest.approx(1.3, rel=0.01)
     for tokens, context in [(200, 0), (4096, 0), (4096, 4096)]:
         true = PREFILL.prefill_s("p0/dp0", tokens, tokens * context)
@@ -85,7 +85,7 @@ def test_prefill_from_request_times() -> None:
 
 
 def test_decode_from_polls() -> None:
-    law = fit_decode(decode_steps(loads(np.random.default_rng(2), 300)), residual=False).law
+    law = fit_decode(decode_steps(loads(np.random.default_rng(2), 300)), residual=False).laws
     ratio = law.node_factor["d1/dp0"] / law.node_factor["d0/dp0"]
     assert ratio == pytest.approx(1.3, rel=0.02)
     for n, tokens in [(5, 30_000), (40, 250_000)]:
@@ -100,8 +100,3 @@ def test_transfers_from_request_times() -> None:
     law = fit_transfer(transfers(requests, facts, {})).law
     assert law.efficiency == pytest.approx({"local": 0.9, "cross": 0.8}, rel=1e-3)
     assert law.alpha_s == pytest.approx({"local": 0.003, "cross": 0.003}, rel=1e-2)
-
-
-def test_lengths_from_requests_and_from_their_table() -> None:
-    requests = log(np.random.default_rng(4), 300)
-    assert fit_length(length_table(requests), seed=1).table == fit_length(requests, seed=1).table

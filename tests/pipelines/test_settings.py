@@ -254,3 +254,35 @@ def test_missing_file_and_missing_pool(tmp_path: Path) -> None:
         load_settings(tmp_path / "routecal.toml")
     with pytest.raises(SettingsError, match=r"got 'q'; hint: one of p"):
         parse(SMALL).pool("q")
+
+
+def test_a_node_has_a_type_if_its_gpu_is_told() -> None:
+    text = SMALL.replace('names = ["p0"]', 'names = ["p0"]\ngpu = "H100"\ntensor_parallel = 4')
+    assert parse(text).pool("p").node_types() == {"p0": "h100/tp4"}
+    of_the_pool = SMALL.replace('model = "m"', 'model = "m"\ntensor_parallel = 2').replace(
+        'role = "decode"', 'role = "decode"\ngpu = "b200"'
+    )
+    assert parse(of_the_pool).pool("p").node_types() == {"d0": "b200/tp2", "d1": "b200/tp2"}
+    assert parse(SMALL).pool("p").node_types() == {}
+    assert "gpu" in str(refusal(SMALL.replace('names = ["p0"]', 'names = ["p0"]\ngpu = "a/b"')))
+
+
+def test_a_gpu_without_a_data_sheet_is_told() -> None:
+    told = parse(SMALL.replace('role = "decode"', 'role = "decode"\ngpu = "h10O"')).notices
+    assert any("no data sheet of GPU h10O" in notice for notice in told)
+    told = parse(SMALL.replace('role = "decode"', 'role = "decode"\ngpu = "NVIDIA-H100-80GB"')).notices
+    assert not any("data sheet" in notice for notice in told)
+
+
+@pytest.mark.parametrize("value", ["0", "-1", '"2"', "1.5", "true", "2000"])
+def test_tensor_parallel_is_a_whole_number(value: str) -> None:
+    for text in (
+        SMALL.replace('role = "decode"', f'role = "decode"\ntensor_parallel = {value}'),
+        SMALL.replace('model = "m"', f'model = "m"\ntensor_parallel = {value}'),
+    ):
+        assert refusal(text).place.endswith("tensor_parallel")
+
+
+@pytest.mark.parametrize("value", ['""', '"a/tp2"', '"*"', "5", '"h 100"'])
+def test_a_gpu_has_a_plain_name(value: str) -> None:
+    assert refusal(SMALL.replace('role = "decode"', f'role = "decode"\ngpu = {value}')).place.endswith("gpu")

@@ -80,20 +80,52 @@ def test_models_are_code_around_plain_numbers(tracking: Tracking) -> None:
     import mlflow
     import pandas as pd
 
+    held = {"length/coverage_q90/all": 0.91, "decode/median_error/d0": -0.02, "decode/median_ape/d0": 0.03}
+    trained = {"requests/2026-11-02": f"sha256:{'ab' * 32}"}
+    origin = {"decode": {"day": "2026-11-01", "outcome": "kept_last_good"}}
     with tracking.night(DAY, "p") as night:
-        uris = night.log_models(estimators())
+        uris = night.log_models(estimators(), metrics=held, training=trained, origin=origin)
+        night.log(metrics=held)
+    assert list(uris) == ["length", "prefill_step", "decode_step", "transfer", "cache"]
     tracking.connect()
     rows = {
-        "length": pd.DataFrame({"slo_class": ["a", "b"], "prompt_tokens": [999, 1000]}),
-        "prefill_step": pd.DataFrame({"node": ["p0", "p1"], "new_tokens": [10.0, 10.0], "chunk_context": [0.0, 0.0]}),
+        "length": pd.DataFrame(
+            {
+                "slo_class": ["a", "b", "chat"],
+                "prompt_tokens": [999, 1000, 1],
+                "app": [None, "x", "a"],
+                "max_output_tokens": [15, None, None],
+            }
+        ),
+        "prefill_step": pd.DataFrame(
+            {"node": ["p0", "p1"], "new_tokens": [10.0, 10.0], "chunk_context": [0.0, 0.0], "prompts": [1.0, 1.0]}
+        ),
         "decode_step": pd.DataFrame({"node": ["d0", "d0"], "sequences": [1.0, 8.0], "tokens": [5.0, 5.0]}),
+        "transfer": pd.DataFrame(
+            {"path": ["local", "cross"], "kv_bytes": [1e9, 9e8], "share": [1e10, 1e10], "blocks": [0.0, 0.0]}
+        ),
+        "cache": pd.DataFrame({"node": ["p0", "p1"]}),
     }
-    made = {kind: mlflow.pyfunc.load_model(uri).predict(rows[kind]) for kind, uri in uris.items()}
-    assert made["length"].to_dict("list") == {"q0.5": [10.0, 30.0], "q0.9": [30.0, 60.0]}
+    loaded = {kind: mlflow.pyfunc.load_model(uri) for kind, uri in uris.items()}
+    made = {kind: loaded[kind].predict(rows[kind]) for kind in uris}
+    assert made["length"].to_dict("list") == {"q0.5": [10.0, 30.0, 20.0], "q0.9": [15.0, 60.0, 40.0]}
     assert made["prefill_step"]["seconds"].to_list() == pytest.approx([0.04, 0.02])
     assert made["decode_step"]["seconds"].to_list() == pytest.approx([0.02, 0.03])
+    assert made["transfer"]["seconds"].to_list() == pytest.approx([0.1, 0.101])
+    assert made["cache"]["capacity_blocks"].to_list()[0] == 80.0
+    for kind, model in loaded.items():
+        assert model.metadata.signature is not None, kind
+        assert model.metadata.metadata["training"] == trained
     files = [path for path in Path(tracking.artifacts).rglob("*") if path.is_file()]
     assert not [path for path in files if path.suffix in {".pkl", ".pickle", ".joblib"}]
+
+    client = mlflow.MlflowClient()
+    decode = client.get_logged_model(loaded["decode_step"].metadata.model_id)
+    assert {m.key: m.value for m in decode.metrics} == {k: v for k, v in held.items() if k.startswith("decode/")}
+    assert decode.tags["routecal.outcome"] == "kept_last_good"
+    assert decode.params["training.requests/2026-11-02"] == trained["requests/2026-11-02"]
+    # The same keys on the night's own run: two nights compare.
+    assert client.get_run(night.run_id).data.metrics == held
 
 
 def test_a_repeated_night_replaces_its_run(tracking: Tracking) -> None:

@@ -41,6 +41,8 @@ def test_coverage(family):
     assert set(PREFILL_RULES) <= removed
     assert set(DECODE_RULES) - {"decode_full"} <= removed
     assert any(vector.expected.prefill is None for vector in found)
+    if family == "routecal":
+        assert all(covers[rule] for rule in ("node_type", "bends", "trees", "prompts", "port_factor", "descriptors"))
     if family in CAPACITY:
         assert "decode_full" in removed
         assert any(vector.expected.capacity_dropped for vector in found)

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from features.errors import TwinError
-from models.portable import Estimators, LengthTable, StepLaw, TransferLaw
+from models.portable.estimators import Estimators
+from models.portable.steps import StepLaw, one_type
+from models.portable.transfer import TransferLaw
+from policies.lengths import constant_length
 from policies.policy import ClassPolicy, Policy, default_policy
 from policies.search import Budget, search
 from policies.search_cases import Case
@@ -17,13 +20,14 @@ from policies.search_identify import frozen_knobs
 from policies.search_replay import ReplayFactory, load_workload, save_workloads
 from policies.search_space import space_around
 from policies.search_workers import WorkerPool, point_scorer
-from policies.twin.workload import Workload
+from policies.twin.workload import Arrivals, Workload
 from tests.policies import world
+from tests.policies.twin.scenarios import make_arrivals
 
 LAWS = Estimators(
-    length=LengthTable((0.5, 0.9), (), {"*": ((200.0, 360.0),)}, {"*": (1.0, 1.0)}),
-    prefill=StepLaw((0.01, 8e-5, 0.0, 0.0), {"p1": 1.5}),
-    decode=StepLaw((0.008, 3e-4, 0.0, 0.0)),
+    length=replace(constant_length(0.0), rows=((200.0, 360.0),)),
+    prefill=one_type(StepLaw((0.01, 8e-5, 0.0, 0.0, 0.0)), {"p1": 1.5}),
+    decode=one_type(StepLaw((0.008, 3e-4, 0.0, 0.0))),
     transfer=TransferLaw({"local": 0.001, "cross": 0.001}, {"local": 0.9, "cross": 0.9}),
 )
 
@@ -48,6 +52,15 @@ def test_a_workload_survives_the_scratch_folder(tmp_path: Path) -> None:
             np.testing.assert_array_equal(getattr(before, f.name), getattr(after, f.name), strict=True)
     with pytest.raises(TwinError, match="scratch folder"):
         load_workload(tmp_path, "e")
+
+
+def test_what_routers_know_survives_it_too(tmp_path: Path) -> None:
+    known = make_arrivals(np.random.default_rng(1), 50)
+    save_workloads(tmp_path, {"d": replace(world.workload(50), arrivals=known)})
+    after = load_workload(tmp_path, "d").arrivals
+    assert after is not None
+    for f in fields(Arrivals):
+        np.testing.assert_array_equal(getattr(known, f.name), getattr(after, f.name), strict=True)
 
 
 def test_a_replay_scores_the_same_again_and_worse_at_more_load(tmp_path: Path) -> None:

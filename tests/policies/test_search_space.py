@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 
 from features.errors import PolicyError
-from models.portable import Estimators, LengthTable, StepLaw, TransferLaw
+from models.portable.estimators import Estimators
+from models.portable.steps import StepLaw, one_type
+from models.portable.transfer import TransferLaw
 from policies import search_space
+from policies.lengths import constant_length
 from policies.objective import ClassTarget, Goal
 from policies.policy import ClassPolicy, Policy, default_policy
 from policies.search_identify import frozen_knobs
@@ -103,9 +106,9 @@ def test_a_point_must_name_its_knobs() -> None:
 
 def _estimators(factors: Mapping[str, float]) -> Estimators:
     return Estimators(
-        length=LengthTable((0.5, 0.9), (), {"*": ((100.0, 200.0),)}, {"*": (1.0, 1.0)}),
-        prefill=StepLaw((0.01, 1e-5, 0.0, 0.0), factors),
-        decode=StepLaw((0.01, 1e-4, 0.0, 0.0)),
+        length=constant_length(100.0),
+        prefill=one_type(StepLaw((0.01, 1e-5, 0.0, 0.0, 0.0)), factors),
+        decode=one_type(StepLaw((0.01, 1e-4, 0.0, 0.0))),
         transfer=TransferLaw({"local": 0.001, "cross": 0.001}, {"local": 0.9, "cross": 0.9}),
     )
 

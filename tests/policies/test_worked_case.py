@@ -10,7 +10,9 @@ from dataclasses import replace
 
 import pytest
 
-from models.portable import Estimators, RiskSigma, StepLaw, TransferLaw
+from models.portable.estimators import Estimators, RiskSigma
+from models.portable.steps import StepLaw, one_type
+from models.portable.transfer import TransferLaw
 from policies.families.registry import decide
 from policies.policy import ClassPolicy, Policy
 from policies.view import DecodeView, PrefillView, RequestView, RouterView
@@ -20,8 +22,8 @@ A, B = 0, 1
 GB_PER_S = 1e9 / 8
 LAWS = Estimators(
     length=LENGTH,
-    prefill=StepLaw((0.0, 8.5 / 64_000, 0.0, 0.0)),
-    decode=StepLaw((0.012, 5e-5, 1.5e-8, 0.0)),
+    prefill=one_type(StepLaw((0.0, 8.5 / 64_000, 0.0, 0.0, 0.0))),
+    decode=one_type(StepLaw((0.012, 5e-5, 1.5e-8, 0.0))),
     transfer=TransferLaw({"local": 0.0, "cross": 0.0}, {"local": 1.0, "cross": 1.0}),
     risk=RiskSigma(),
 )

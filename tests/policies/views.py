@@ -9,30 +9,84 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
-from models.portable import Estimators, LengthTable, RiskSigma, StepLaw, TransferLaw
+from models.portable.cache import CacheLaw
+from models.portable.estimators import Estimators, RiskSigma
+from models.portable.length import LengthLaw
+from models.portable.steps import StepLaw, StepLaws, Tail
+from models.portable.transfer import TransferLaw
+from models.portable.trees import Trees, table_of
 from policies.compiled import entry_kernel
+from policies.families.arrays import law_arrays_of, policy_arrays, pool_arrays_of, to_view_arrays
 from policies.families.choose_kernel import choose
-from policies.families.registry import law_arrays_of, policy_arrays, pool_arrays_of, to_view_arrays
 from policies.kernel_types import Scratch
 from policies.policy import SAME_RACK, UNKNOWN, WHEN_FULL, ClassPolicy, Policy
 from policies.risk import risk_table
 from policies.view import DecodeView, PrefillView, RequestView, RouterView, UplinkView
 
-LENGTH = LengthTable(
+LENGTH = LengthLaw(
     levels=(0.5, 0.9),
-    prompt_edges=(),
-    tokens={"*": ((100.0, 400.0),)},
-    offset={"*": (1.0, 1.0)},
+    group_level={"*": 5.0, "interactive": 4.5, "interactive/bot": 3.0},
+    table=table_of(1, (6.0,), (0.0, 1.0)),
+    rows=((60.0, 240.0), (100.0, 400.0)),
+    offset={"*": (1.0, 1.0), "interactive": (1.0, 1.25), "interactive/bot": (0.5, 0.5)},
+    pace={"*": (0.02, 0.02), "interactive": (0.01, 0.04), "interactive/bot": (0.0, 0.0)},
+    limit_tokens=4096.0,
+)
+# Two trees: of the prompts and tokens of a prefill step, and of its context.
+PREFILL_TREES = Trees(
+    roots=(0, 5),
+    feature=(0, -1, 2, -1, -1, 1, -1, -1),
+    split=(512.0, 0.0, 2.5, 0.0, 0.0, 1e7, 0.0, 0.0),
+    left=(1, 0, 3, 0, 0, 6, 0, 0),
+    right=(2, 0, 4, 0, 0, 7, 0, 0),
+    value=(0.0, 1.1, 0.0, 1.0, 0.9, 0.0, 1.0, 1.05),
+)
+DECODE_TREES = Trees(
+    roots=(0,),
+    feature=(0, 1, -1, -1, 1, -1, -1),
+    split=(16.0, 1e5, 0.0, 0.0, 2e6, 0.0, 0.0),
+    left=(1, 2, 0, 0, 5, 0, 0),
+    right=(4, 3, 0, 0, 6, 0, 0),
+    value=(0.0, 0.0, 1.0, 1.05, 0.0, 1.1, 0.97),
 )
 
 
 def estimators(**changes) -> Estimators:
     made = Estimators(
         length=LENGTH,
-        prefill=StepLaw((0.01, 5e-5, 1e-9, 2e-10), {"p1": 1.3}, (512, 4096), (1.1, 1.0, 0.95)),
-        decode=StepLaw((0.008, 2e-5, 3e-8, -1e-15), {"d0": 1.25}, (8, 64), (1.0, 1.05, 1.1), token_cap=4e6),
-        transfer=TransferLaw({"local": 0.002, "cross": 0.004}, {"local": 0.9, "cross": 0.8}),
+        prefill=StepLaws(
+            {
+                "*": StepLaw((0.01, 5e-5, 1e-9, 2e-10, 1e-3), trees=table_of(0, (512, 4096), (1.1, 1.0, 0.95))),
+                "old": StepLaw(
+                    (0.02, 8e-5, 0.0, 3e-10, 2e-3),
+                    bends=((1024.0, 1e-5), (4096.0, -2e-5)),
+                    trees=PREFILL_TREES,
+                    sigma=0.1,
+                    tail=Tail((0.5, 0.9), (4096.0,), ((1.0, 1.2), (1.0, 1.1))),
+                    measured=((1.0, 8192.0), (0.0, 1e8), (1.0, 64.0)),
+                ),
+            },
+            {"p1": "old", "p2": "old"},
+            {"p1": 1.3},
+        ),
+        decode=StepLaws(
+            {
+                "*": StepLaw((0.008, 2e-5, 3e-8, -1e-15), trees=table_of(0, (8, 64), (1.0, 1.05, 1.1)), token_cap=4e6),
+                "old": StepLaw((0.012, 3e-5, 4e-8, 0.0), bends=((32.0, 1e-4),), trees=DECODE_TREES),
+            },
+            {"d1": "old"},
+            {"d0": 1.25},
+        ),
+        transfer=TransferLaw(
+            {"local": 0.002, "cross": 0.004},
+            {"local": 0.9, "cross": 0.8},
+            descriptor_s=2e-6,
+            descriptors_per_block=3.0,
+            wire_frac=0.75,
+            port_factor={"out:p0": 0.9, "in:d1": 0.8, "up:0>1": 0.7},
+        ),
         risk=RiskSigma(),
+        cache={"p0": CacheLaw(1500.0, ttl_s=900.0)},
     )
     return replace(made, **changes)
 
@@ -126,7 +180,9 @@ def router_view(draws: Draws) -> RouterView:
         ),
         prefill=tuple(prefill),
         decode=tuple(decode),
-        uplinks=tuple(UplinkView(a, b, draws.one(1.25e10, 3e9), float(draws.count(0, 3))) for a, b in racked),
+        uplinks=tuple(
+            UplinkView(f"up:{a}>{b}", a, b, draws.one(1.25e10, 3e9), float(draws.count(0, 3))) for a, b in racked
+        ),
         block_tokens=block,
         kv_bytes_per_token=draws.one(327_680, 70_272),
         chunk_tokens=draws.one(512, 8192),

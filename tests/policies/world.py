@@ -65,6 +65,8 @@ def replay_of(load: Workload, ttft_s: np.ndarray, tpot_s: np.ndarray, status: np
         finished_ns=when(finished),
         cached_tokens=np.where(reached, 64, 0).astype(np.int32),
         preemptions=np.zeros(n, np.int32),
+        estimated_output=np.zeros(n, np.int32),
+        expected_output=np.zeros(n, np.int32),
         predicted_ttft_s=np.full(n, np.nan),
         predicted_tpot_s=np.full(n, np.nan),
         counters=Counters(0, 0, 0, 0, 0, 0, 0, 0, 0),

@@ -16,6 +16,7 @@ from tests.pipelines.nights import settings_file
 NAMES = {
     "requests", "node_loads", "decisions", "ingest_report", "night_inputs", "estimators", "contest", "fidelity",
     "candidates", "evidence", "tracked_night", "policy", "published", "night_report", "diagnosis",
+    "predictions",
 }  # fmt: skip
 BLOCKING = {"accounting_identity", "enough_requests", "content_hash", "signature", "conformance_vectors"}
 
@@ -48,7 +49,9 @@ def test_publication_comes_after_policy_and_evidence(definitions: dg.Definitions
 def test_checks_and_which_of_them_block(definitions: dg.Definitions) -> None:
     graph = definitions.resolve_asset_graph()
     checks = {key.name: graph.get_check_spec(key) for key in graph.asset_check_keys}
-    assert set(checks) == BLOCKING | {"estimator_errors"} | {f"gate_{name}" for name in GATES}
+    predicted = {f"{name}_error" for name in ("prefill", "decode", "transfer", "cache")} | {"length_coverage"}
+    of_gates = {f"gate_{name}" for name in GATES}
+    assert set(checks) == BLOCKING | {"estimator_errors", "estimators_accepted"} | predicted | of_gates
     assert {name for name, spec in checks.items() if spec.blocking} == BLOCKING
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,11 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from models.honesty.gate import LastGood
 from pipelines.defs.partitions import night_key, register_pools
 from pipelines.defs.resources import project_resources
 from pipelines.io.parquet import LakeIOManager
+from pipelines.night.last_good import EstimatorStore
 from pipelines.night.nightly import NightResult, run_night
 from pipelines.nightly_job import QUIET, night_result, nightly_definitions, run_nightly_assets
 from policies.signing import generate_key
@@ -115,7 +117,18 @@ def test_the_assets_come_to_what_one_call_comes_to(place: Place, night: NightRes
 
 
 def test_progress_names_the_stages_in_order(night: NightResult, told: list[str]) -> None:
-    wanted = ["ingest", "diagnosis", "inputs", "fit", "workloads", "fidelity", "search", "evidence", "publish"]
+    wanted = [
+        "ingest",
+        "diagnosis",
+        "inputs",
+        "predictions",
+        "fit",
+        "workloads",
+        "fidelity",
+        "search",
+        "evidence",
+        "publish",
+    ]
     assert list(dict.fromkeys(told)) == wanted
     assert night.timings_s["candidates"] > 0
 
@@ -170,7 +183,9 @@ def test_mlflow_has_one_run_a_night_with_one_child_an_arm(place: Place, night: N
     assert {"goodput_frac", "goodput_frac.short", "load_carried", "ttft_ms.p50"} <= set(children[0].data.metrics)
     digests = {held.dataset.name: json.loads(held.dataset.source)["sha256"] for held in parent.inputs.dataset_inputs}
     assert digests == dict(night.inputs.digests)
-    assert {model.name for model in models} == {"length", "prefill_step", "decode_step"}
+    assert {model.name for model in models} == {"length", "prefill_step", "decode_step", "transfer", "cache"}
+    keys = {metric.key for model in models for metric in model.metrics or ()}
+    assert {"length/coverage_q90/all", "decode/median_error/d0/dp0", "transfer/median_ape/all"} <= keys
 
 
 def outcomes(done: dg.ExecuteInProcessResult) -> dict[str, tuple[bool, str]]:
@@ -233,16 +248,54 @@ def test_rows_that_are_not_accounted_for_end_the_run(untouched: Place) -> None:
 def test_errors_of_estimators_are_seen(untouched: Place) -> None:
     # A run of checks alone has no partition.
     checks = dg.AssetSelection.checks_for_assets("estimators") | dg.AssetSelection.assets("night_report")
-    assert outcomes(untouched.run(checks)) == {"estimator_errors": (True, "WARN")}
+    accepted = {"estimators_accepted": (True, "WARN")}
+    assert outcomes(untouched.run(checks)) == {"estimator_errors": (True, "WARN")} | accepted
     value = untouched.stored("estimators")
     for cell in value["holdout"]["decode"]:
         cell["error"]["signed_median_frac"] = 0.07
     untouched.derived("estimators").write_text(json.dumps(value), "utf-8")
     done = untouched.run(checks)
     assert done.success
-    assert outcomes(done) == {"estimator_errors": (False, "WARN")}
-    (found,) = done.get_asset_check_evaluations()
-    assert "decode: median 7.0%" in (found.description or "")
+    assert outcomes(done) == {"estimator_errors": (False, "WARN")} | accepted
+    found = {check.check_name: check.description for check in done.get_asset_check_evaluations()}
+    assert "decode: median 7.0%" in (found["estimator_errors"] or "")
+
+
+def test_what_was_refused_is_seen(untouched: Place, night: NightResult) -> None:
+    assert night.fitted is not None
+    assert {gate["outcome"] for gate in night.fitted.origin.values()} == {"first"}
+    assert night.evidence["details"]["estimators"] == night.fitted.origin
+    value = untouched.stored("estimators")
+    value["origin"]["decode"] |= {"accepted": False, "outcome": "kept_last_good", "reason": "decode: it is worse."}
+    untouched.derived("estimators").write_text(json.dumps(value), "utf-8")
+    done = untouched.run(dg.AssetSelection.checks_for_assets("estimators") | dg.AssetSelection.assets("night_report"))
+    assert outcomes(done)["estimators_accepted"] == (False, "WARN")
+    page = untouched.folder / "runs" / "reports" / POOL / f"{DAY}.html"
+    assert "decode: it is worse." in page.read_text("utf-8")
+
+
+def test_estimators_in_force_that_are_wrong_alarm(place: Place, night: NightResult) -> None:
+    assert night.predicted.readings == ()  # the first night of the pool
+    store, yesterday = EstimatorStore(place.folder / "runs", POOL), DAY - timedelta(days=1)
+    kept = store.before(DAY + timedelta(days=1), not_before=DAY)
+    assert kept is not None
+    laws = kept.last.estimators
+    slow = {name: 1.5 * laws.decode.factor(name) for name in ("d0/dp0", "d1/dp0")}
+    wrong = replace(laws, decode=replace(laws.decode, node_factor=slow))
+    path = store.keep(yesterday, LastGood(wrong, kept.last.days))
+    try:
+        done = place.run(dg.AssetSelection.assets("predictions") | dg.AssetSelection.checks_for_assets("predictions"))
+    finally:
+        path.unlink()
+    found = outcomes(done)
+    assert found.pop("decode_error") == (False, "WARN")
+    assert set(found.values()) == {(True, "WARN")}
+    told = next(c.description for c in done.get_asset_check_evaluations() if c.check_name == "decode_error")
+    assert "decode, d0/dp0: median error +5" in (told or "")
+    table = place.io.read_table("predictions", DAY, POOL)
+    assert set(table["source"]) == {f"night of {yesterday}"}
+    place.run(dg.AssetSelection.assets("predictions"))
+    assert place.io.read_table("predictions", DAY, POOL).is_empty()
 
 
 def test_a_late_row_asks_for_new_inputs(untouched: Place) -> None:

@@ -14,9 +14,9 @@ from features.lake import Lake
 from features.tables import decode_steps, length_table, prefill_steps
 from features.transfers import transfers
 from models.fit import TrainTables, fit_estimators
-from models.length import score_length
-from models.portable import Estimators
-from models.steps import fit_decode, fit_prefill
+from models.length.scores import score_length
+from models.portable.estimators import Estimators
+from models.steps.fit import fit_decode, fit_prefill
 from pipelines.demo.logs import write_logs
 from pipelines.demo.run import shared_transfers
 from pipelines.demo.serve import Served, emulated_traffic, serve
@@ -87,7 +87,7 @@ def fitted(emulation: Emulation) -> Estimators:
 
 
 def test_truth_lies_outside_the_fitted_families(emulation: Emulation) -> None:
-    truth = emulation.served.world.laws
+    truth = emulation.served.world.file.truth
     for law in (truth.prefill, truth.decode):
         assert max(law.node_factor.values()) >= 1.25
         kinks = [b / a for a, b in zip(law.bucket_factor, law.bucket_factor[1:], strict=False)]
@@ -122,8 +122,8 @@ def test_steps_and_transfers_are_recovered(emulation: Emulation, fitted: Estimat
 def test_without_node_effects_the_bar_is_missed(emulation: Emulation, fitted: Estimators) -> None:
     blind = Estimators(
         length=fitted.length,
-        prefill=fit_prefill(emulation.tables.prefill_steps, node_effects=False).law,
-        decode=fit_decode(emulation.tables.decode_steps, capacity_tokens=1536 * 512.0, node_effects=False).law,
+        prefill=fit_prefill(emulation.tables.prefill_steps, node_effects=False).laws,
+        decode=fit_decode(emulation.tables.decode_steps, capacity_tokens=1536 * 512.0, node_effects=False).laws,
         transfer=fitted.transfer,
     )
     for recovery in (prefill_recovery(emulation.kept_back, blind), decode_recovery(emulation.kept_back, blind)):

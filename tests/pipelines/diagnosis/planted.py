@@ -9,7 +9,7 @@ from pathlib import Path
 
 from features.ingest import ingest
 from features.lake import Lake
-from models.portable import StepLaw
+from models.portable.steps import StepLaws
 from pipelines.demo.logs import write_logs
 from pipelines.demo.serve import emulated_traffic, serve
 from pipelines.demo.workspace import TEMPLATES
@@ -144,6 +144,6 @@ def world_of(what: Plant, seed: int) -> World:
             "traffic": traffic.model_copy(update=dict(what.traffic)),
         }
     )
-    slowed: Callable[[StepLaw], StepLaw] = lambda law: replace(law, node_factor=dict(what.factors))  # noqa: E731
+    slowed: Callable[[StepLaws], StepLaws] = lambda law: replace(law, node_factor=dict(what.factors))  # noqa: E731
     laws = replace(world.laws, prefill=slowed(world.laws.prefill), decode=slowed(world.laws.decode))
     return World(file, laws, world.noise)

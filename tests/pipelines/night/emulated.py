@@ -10,9 +10,13 @@ import polars as pl
 
 from features.readers.published import request_lines
 from features.readers.sglang_polls import poll_lines
-from models.portable import Estimators, LengthTable, StepLaw, TransferLaw
+from models.portable.estimators import Estimators
+from models.portable.steps import StepLaw, one_type
+from models.portable.transfer import TransferLaw
+from models.portable.trees import table_of
 from pipelines.settings import Pool, Settings, load_settings
 from pipelines.settings_cluster import to_cluster
+from policies.lengths import constant_length
 from policies.twin.engine_state import POLL_D, POLL_P
 from policies.twin.outcomes import NOT_YET, Noise, Replay, Status
 from policies.twin.replay import Recorded, Recording, replay_recorded
@@ -64,9 +68,11 @@ waive = ["policy_replay", "estimator_refits", "drills"]
 fidelity = {min_requests = 150}
 """
 TRUTH = Estimators(
-    length=LengthTable((0.5,), (), {"*": ((150.0,),)}, {"*": (1.0,)}),
-    prefill=StepLaw((0.012, 2.8e-4, 1e-9, 5e-10), {"p1/dp0": 1.3}, (512, 1024), (0.97, 1.03, 0.98)),
-    decode=StepLaw((0.008, 3e-4, 2e-8, 0.0), {"d1/dp0": 1.3}, (8, 16), (0.98, 1.03, 0.99)),
+    length=constant_length(150.0),
+    prefill=one_type(
+        StepLaw((0.012, 2.8e-4, 1e-9, 5e-10, 0.0), trees=table_of(0, (512, 1024), (0.97, 1.03, 0.98))), {"p1/dp0": 1.3}
+    ),
+    decode=one_type(StepLaw((0.008, 3e-4, 2e-8, 0.0), trees=table_of(0, (8, 16), (0.98, 1.03, 0.99))), {"d1/dp0": 1.3}),
     transfer=TransferLaw({"local": 0.002, "cross": 0.002}, {"local": 0.9, "cross": 0.9}),
 )
 

@@ -71,6 +71,16 @@ def test_blocks_are_learned_from_the_last_sample(tmp_path: Path) -> None:
     assert "node_loads/2026-03-05" in found.digests
 
 
+def test_nodes_of_several_block_sizes_are_counted_in_blocks_of_the_pool(tmp_path: Path) -> None:
+    lake, _, last = filled(tmp_path, 4)
+    rows = [sample(midnight(last), "d0/dp0", 64_000, 1), sample(midnight(last), "d1/dp0", 300, 512)]
+    lake.write("node_loads", last, "small", pl.DataFrame(rows), sources={})
+    pool = write_settings(tmp_path).pool("small")
+    assert pool.kv.block_tokens == 256
+    found = select_inputs(lake, pool, last)
+    assert {n.name: n.blocks for n in found.cluster.decode} == {"d0/dp0": 250, "d1/dp0": 600}
+
+
 def test_capability_is_a_ladder(tmp_path: Path) -> None:
     lake, pool, last = filled(tmp_path, 4)
     assert select_inputs(lake, pool, last).capability.level == "pairs"

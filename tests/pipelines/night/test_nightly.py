@@ -88,7 +88,17 @@ def test_the_twin_passes_its_fidelity_gate(night: NightResult) -> None:
 
 def test_progress_names_the_stages_in_order(place: Place, night: NightResult) -> None:
     stages = list(dict.fromkeys(stage for stage, _, _ in place.told))
-    assert stages == ["ingest", "inputs", "fit", "workloads", "fidelity", "search", "evidence", "publish"]
+    assert stages == [
+        "ingest",
+        "inputs",
+        "predictions",
+        "fit",
+        "workloads",
+        "fidelity",
+        "search",
+        "evidence",
+        "publish",
+    ]
     searches = [(done, total) for stage, done, total in place.told if stage == "search"]
     assert searches[-1][0] <= searches[-1][1]
     assert set(night.timings_s) == set(stages)

@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 
 from features.errors import PolicyError
-from models.portable import Estimators, LengthTable, StepLaw, TransferLaw
+from models.portable.estimators import Estimators
+from models.portable.steps import StepLaw, one_type
+from models.portable.transfer import TransferLaw
 from pipelines.night.policy import in_force, kept_back, publish, settings_digest
 from pipelines.night.revision import code_revision
 from pipelines.settings import Keys, Pool
+from policies.lengths import constant_length
 from policies.policy import default_policy
 from policies.policy_file import Origin, build, with_proof
 from policies.policy_models import PolicyFile
@@ -22,9 +25,9 @@ from policies.store import PolicyStore
 from tests.pipelines.night.emulated import write_settings
 
 LAWS = Estimators(
-    length=LengthTable((0.5, 0.9), (), {"*": ((200.0, 360.0),)}, {"*": (1.0, 1.0)}),
-    prefill=StepLaw((0.01, 8e-5, 0.0, 0.0)),
-    decode=StepLaw((0.008, 3e-4, 0.0, 0.0)),
+    length=constant_length(200.0),
+    prefill=one_type(StepLaw((0.01, 8e-5, 0.0, 0.0, 0.0))),
+    decode=one_type(StepLaw((0.008, 3e-4, 0.0, 0.0))),
     transfer=TransferLaw({"local": 0.001, "cross": 0.001}, {"local": 0.9, "cross": 0.9}),
 )
 NO_KEYS = Keys(None, ())

@@ -10,15 +10,15 @@ from typing import Any
 import polars as pl
 
 from features.lake import Lake
-from models.portable import LengthTable
 from pipelines.night.inputs import select_inputs
 from pipelines.night.reserve import safety_reserve
 from pipelines.settings import Pool
+from policies.lengths import constant_length
 from tests.pipelines.night.emulated import write_settings
 from tests.pipelines.night.test_inputs import SIZED
 from tests.pipelines.night.test_workloads import DAY_1, S, midnight, row
 
-LENGTHS = LengthTable((0.5, 0.9), (), {"*": ((70.0, 140.0),)}, {"*": (1.0, 1.0)})
+LENGTHS = replace(constant_length(0.0), rows=((70.0, 140.0),))
 SECONDS = 400
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,15 @@ import pytest
 
 from features.errors import SettingsError
 from features.lake import Lake
-from models.portable import LengthTable
 from models.splits import Window
 from pipelines.night.inputs import Inputs, select_inputs
 from pipelines.night.workloads import WindowTraffic, window_traffic
 from pipelines.settings import Pool
+from policies.lengths import constant_length
+from policies.twin.workload import NAMED, NUMBERS
 from tests.pipelines.night.emulated import SETTINGS, write_settings
 
-LENGTHS = LengthTable((0.5, 0.9), (), {"*": ((70.0, 140.0),)}, {"*": (1.0, 1.0)})
+LENGTHS = replace(constant_length(0.0), rows=((70.0, 140.0),))
 DAY_1, DAY_2 = date(2026, 3, 2), date(2026, 3, 3)
 S = 1_000_000
 
@@ -106,6 +108,29 @@ def test_what_did_not_end_well_is_load_demand_or_nothing(tmp_path: Path) -> None
     np.testing.assert_allclose(placed.logged.ttft_s, [0.5, np.nan, np.nan, 0.5])
     np.testing.assert_allclose(placed.logged.tpot_s, [0.02, np.nan, np.nan, 0.0])
     assert placed.logged.cached_tokens.tolist() == [256, 256, 256, 256]
+
+
+def test_routers_know_what_the_log_s_routers_knew_and_learn_from_known_answers(tmp_path: Path) -> None:
+    rows = [
+        row(DAY_1, 1, "a", app="bot", session_id="s", max_output_tokens=500),
+        row(DAY_1, 2, "rejected", block_hashes=None, **gone("rejected")),
+        row(DAY_1, 3, "cancelled", block_hashes=None, finish_reason="cancelled", output_tokens=5, tenant="t"),
+        row(DAY_1, 9, "b", app="bot", session_id="s", model="m"),
+    ]
+    known = World(tmp_path, {DAY_1: rows}).traffic(DAY_1).workload.arrivals
+    assert known is not None
+    assert known.learned.tolist() == [True, False, False, True]
+    assert known.names.tolist() == ["bot", "m", "t"]
+    assert [known.named[:, at].tolist() for at in range(len(NAMED))] == [
+        [0, -1, -1, 0],
+        [-1, -1, 2, -1],
+        [-1, -1, -1, 1],
+    ]
+    numbers = {name: known.numbers[:, at].tolist() for at, name in enumerate(NUMBERS)}
+    np.testing.assert_array_equal(numbers["max_output_tokens"], [500, np.nan, np.nan, np.nan])
+    np.testing.assert_array_equal(numbers["turn"], [0, np.nan, np.nan, 1])
+    np.testing.assert_array_equal(numbers["previous_output"], [np.nan, np.nan, np.nan, 101])
+    np.testing.assert_allclose(numbers["hour"], [1 / 3600, 2 / 3600, 3 / 3600, 9 / 3600])
 
 
 def test_a_pair_that_the_pool_does_not_have_is_free(tmp_path: Path) -> None:

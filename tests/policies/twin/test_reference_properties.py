@@ -27,7 +27,7 @@ def pool_of(scenario: Scenario) -> Pool:
         scenario.cluster,
         scenario.laws,
         scenario.policy,
-        requests_of(scenario.workload, scenario.estimated_output, scenario.expected_output),
+        requests_of(scenario.workload, scenario.policy, scenario.estimated_output, scenario.expected_output),
         scenario.seed,
         scenario.decision_laws or scenario.laws,
         scenario.noise,
@@ -138,7 +138,8 @@ def test_links_move_all_bytes_within_their_capacity(number):
     table = None if scenario.noise is None else scenario.noise.transfer
     for index, bytes_moved in moved.items():
         noise = multiplier(table, scenario.seed, TRANSFER_NOISE, index, 0)
-        size = pool.requests[index].prompt_tokens * scenario.cluster.kv_bytes_per_token * noise
+        kv_bytes = pool.requests[index].prompt_tokens * scenario.cluster.kv_bytes_per_token
+        size = kv_bytes * scenario.laws.transfer.wire_frac * noise
         # The end is rounded to a ns.
         assert bytes_moved == pytest.approx(size, abs=fastest, rel=1e-9)
 
@@ -167,8 +168,8 @@ def test_in_an_idle_pool_the_first_token_comes_when_predict_ttft_says(number):
             scenario.policy,
             load,
             seed=scenario.seed,
-            estimated_output=scenario.estimated_output[rows],
-            expected_output=scenario.expected_output[rows],
+            estimated_output=None if scenario.estimated_output is None else scenario.estimated_output[rows],
+            expected_output=None if scenario.expected_output is None else scenario.expected_output[rows],
         )
     decided = [i for i in rows if result.status[i] != Status.TOO_LARGE]
     for i, (view, decision) in zip(decided, views, strict=True):

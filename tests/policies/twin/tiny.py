@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from models.portable import Estimators, LengthTable, StepLaw, TransferLaw
+from models.portable.estimators import Estimators
+from models.portable.steps import StepLaw, one_type
+from models.portable.transfer import TransferLaw
+from policies.lengths import constant_length
 from policies.policy import ClassPolicy, Policy
 from policies.twin.cluster import Cluster, Discipline, Node, RouterSetup
 from policies.twin.outcomes import Replay
@@ -23,9 +26,9 @@ POLICY = Policy(family="round_robin", classes=(ClassPolicy(name="any"),))
 
 def laws(alpha_s: float = 0.0) -> Estimators:
     return Estimators(
-        length=LengthTable(levels=(0.5,), prompt_edges=(), tokens={"*": ((16.0,),)}, offset={"*": (1.0,)}),
-        prefill=StepLaw(coef=(10e-3, 1e-4, 0.0, 1e-6)),
-        decode=StepLaw(coef=(5e-3, 0.0, 0.0, 0.0)),
+        length=constant_length(16.0),
+        prefill=one_type(StepLaw(coef=(10e-3, 1e-4, 0.0, 1e-6, 0.0))),
+        decode=one_type(StepLaw(coef=(5e-3, 0.0, 0.0, 0.0))),
         transfer=TransferLaw(alpha_s={"local": alpha_s, "cross": alpha_s}, efficiency={"local": 1.0, "cross": 1.0}),
     )
 

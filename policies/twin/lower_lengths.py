@@ -1,0 +1,49 @@
+"""What routers expect of answers, as the engine reads it: fixed tokens, or the length law with offsets by router."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from features.errors import TwinError
+from policies.kernel_types import Int64
+from policies.lengths import MEDIAN, LengthRows
+from policies.policy import Policy
+from policies.twin import engine_state as es
+from policies.twin.workload import Int32
+
+
+def fixed_estimates(q: Int64, estimated: Int32 | None, expected: Int32 | None) -> bool:
+    """Write tokens that stay as they are into the requests' rows; False = there are none, and the law estimates.
+
+    TwinError for one kind without the other, and for arrays that do not fit the requests.
+    """
+    if estimated is None and expected is None:
+        return False
+    n = len(q)
+    if estimated is None or expected is None or len(estimated) != n or len(expected) != n:
+        sizes = [None if tokens is None else len(tokens) for tokens in (estimated, expected)]
+        raise TwinError("one estimate of both kinds a request must be given", value=(n, *sizes))
+    q[:, es.Q_ESTIMATED] = estimated
+    q[:, es.Q_EXPECTED] = expected
+    return True
+
+
+def length_part(rows: LengthRows | None, policy: Policy, routers: int) -> es.Lengths:
+    """Every router starts with the file's offsets; None = estimates are fixed.
+
+    ModelError if the law lacks the level of a class.
+    """
+    if rows is None:
+        none, nothing = np.zeros((0, 0)), np.zeros(0, np.int64)
+        return es.Lengths(none, nothing, np.zeros(0), nothing, np.zeros((0, 0, 0)), none, np.zeros(0), nothing, 0)
+    return es.Lengths(
+        base=rows.base,
+        group=rows.group,
+        cap=rows.cap,
+        learned=rows.learned,
+        offset=np.repeat(rows.offset[None], routers, axis=0),
+        pace=rows.pace,
+        level=np.array(rows.law.levels, np.float64),
+        booked=np.array([rows.law.place(c.quantile) for c in policy.classes], np.int64),
+        median=rows.law.place(MEDIAN),
+    )
