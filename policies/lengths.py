@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from models.portable.arrays import leaves, log1p
 from models.portable.length import ALL, INPUTS, Arrival, LengthLaw
-from models.portable.trees import Trees, table_of
+from models.portable.trees import table_of
 from policies.twin.workload import NAMED, NUMBERS, Float64, Int32, Int64, Workload
 
 MEDIAN = 0.5
@@ -40,7 +41,7 @@ def length_rows(law: LengthLaw, classes: Sequence[str], workload: Workload) -> L
     groups = list(law.offset)
     group = _groups(law, groups, classes, workload)
     level = np.array([law.group_level[name] for name in groups], np.float64)
-    cell = tree_leaves(law.table, law.table.roots[0], _inputs(law, level[group], workload)).astype(np.int64)
+    cell = leaves(law.table, law.table.roots[0], _inputs(law, level[group], workload)).astype(np.int64)
     limit = math.inf if law.limit_tokens is None else float(law.limit_tokens)
     arrivals = workload.arrivals
     return LengthRows(
@@ -94,19 +95,6 @@ def arrival_of(classes: Sequence[str], workload: Workload, at: int) -> Arrival:
     return Arrival(slo_class, prompt, **names, **numbers)  # type: ignore[arg-type]
 
 
-def tree_leaves(trees: Trees, root: int, inputs: Float64) -> Float64:
-    """`Trees.leaf` of every row of `inputs`, shape (n, inputs)."""
-    feature, split = np.array(trees.feature, np.int64), np.array(trees.split, np.float64)
-    left, right = np.array(trees.left, np.int64), np.array(trees.right, np.int64)
-    node = np.full(len(inputs), root, np.int64)
-    rows = np.arange(len(inputs))
-    while len(rows := rows[feature[node[rows]] >= 0]):
-        here = node[rows]
-        smaller = inputs[rows, feature[here]] < split[here]
-        node[rows] = np.where(smaller, left[here], right[here])
-    return np.array(trees.value, np.float64)[node]
-
-
 def _groups(law: LengthLaw, groups: Sequence[str], classes: Sequence[str], workload: Workload) -> Int64:
     """Place of each request's group among `groups`: asked of the law once a class, app and band of the prompt."""
     band = np.searchsorted(np.array(law.prompt_edges, np.float64), workload.prompt_tokens, side="right")
@@ -122,15 +110,15 @@ def _inputs(law: LengthLaw, group_level: Float64, workload: Workload) -> Float64
     prompt, cached = workload.prompt_tokens.astype(np.float64), _number(workload, "cached_frac")
     columns = {
         "group_level": group_level,
-        "log_prompt": _log1p(prompt),
+        "log_prompt": log1p(prompt),
         "cached_frac": cached,
-        "log_max_output": _log1p(_number(workload, "max_output_tokens")),
+        "log_max_output": log1p(_number(workload, "max_output_tokens")),
         "turn": _number(workload, "turn"),
-        "log_previous": _log1p(_number(workload, "previous_output")),
-        "log_session_mean": _log1p(_number(workload, "session_mean_output")),
+        "log_previous": log1p(_number(workload, "previous_output")),
+        "log_session_mean": log1p(_number(workload, "session_mean_output")),
         "hour": _number(workload, "hour"),
-        "log_recent": _log1p(_number(workload, "recent_output")),
-        "log_new": _log1p(prompt * (1.0 - cached)),
+        "log_recent": log1p(_number(workload, "recent_output")),
+        "log_new": log1p(prompt * (1.0 - cached)),
         "tenant_effect": _effects(law.tenant_effect, workload, "tenant"),
         "model_effect": _effects(law.model_effect, workload, "model"),
     }
@@ -154,9 +142,3 @@ def _number(workload: Workload, name: str) -> Float64:
     if workload.arrivals is None:
         return np.full(workload.requests, np.nan)
     return workload.arrivals.numbers[:, NUMBERS.index(name)]
-
-
-def _log1p(values: Float64) -> Float64:
-    """`math.log1p` of each value: numpy's own may differ in the last bit, and that could cross a split."""
-    distinct, at = np.unique(values, return_inverse=True)
-    return np.array([math.log1p(value) for value in distinct.tolist()], np.float64)[at]

@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.estimators.days import Emulation
 from models.honesty.cache import replayed_hits
-from models.honesty.length_replay import follow
+from models.honesty.lengths import follow
 from models.honesty.steps import Times, transfer_times
 from models.portable.estimators import Estimators
 from models.splits import Window

@@ -9,8 +9,7 @@ import polars as pl
 
 from models.honesty.alarms import KINDS, Seen, judged, new_groups
 from models.honesty.cache import Hits, cache_readings, replayed_hits
-from models.honesty.length_replay import Expected, follow
-from models.honesty.lengths import length_readings
+from models.honesty.lengths import Expected, follow, length_readings
 from models.honesty.reading import Reading
 from models.honesty.steps import Times, decode_times, prefill_times, time_readings, transfer_times
 from models.portable.estimators import Estimators

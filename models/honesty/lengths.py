@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 
+from features.naming import DEFAULT_CLASS
 from models.honesty.backtests import christoffersen, kupiec
 from models.honesty.blocks import estimate, mean
-from models.honesty.length_replay import Expected
 from models.honesty.reading import ALL, Reading, known
+from models.length.online import base_tokens, frozen_quantiles, online_quantiles
+from models.length.rows import read_lengths
 from models.metrics import BoolArray, FloatArray, pinball_loss, wilson
+from models.portable.length import LengthLaw
 
 LENGTH = "length"
 MARGIN = {0.9: 0.03, 0.5: 0.05}
@@ -20,6 +25,37 @@ FROZEN_MARGIN = {0.9: 0.1}
 """The same for offsets that stand still. They need not be right every day, but far off the law is of other traffic."""
 MIN_ROWS = 50
 _HOUR_US = 3_600_000_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Quantiles of n answers, in order of arrival. `followed`, `frozen`: shape (n, levels), with offsets that follow
+    the day's answers and with those of the law. `app`: `<class>/<app>`, or the class without one.
+    """
+
+    levels: tuple[float, ...]
+    followed: FloatArray
+    frozen: FloatArray
+    output: FloatArray
+    arrived_at_us: FloatArray
+    app: tuple[str, ...]
+
+
+def follow(law: LengthLaw, frame: pl.DataFrame) -> Expected:
+    """What a router that follows a day's answers would have expected of each at its arrival (columns:
+    `models.length.rows`). ModelError if a column is missing or damaged.
+    """
+    rows = read_lengths(frame.with_columns(pl.col("slo_class").cast(pl.String).fill_null(DEFAULT_CLASS)))
+    base = base_tokens(law, rows)
+    keys, _, place = rows.keys()
+    return Expected(
+        levels=law.levels,
+        followed=online_quantiles(law, rows, base),
+        frozen=frozen_quantiles(law, rows, base),
+        output=rows.output,
+        arrived_at_us=rows.column("arrived_at_us"),
+        app=tuple(keys[at] for at in place.tolist()),
+    )
 
 
 def length_readings(expected: Expected) -> list[Reading]:

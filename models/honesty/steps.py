@@ -11,10 +11,10 @@ import polars as pl
 
 from features.errors import ModelError
 from models.columns import names, numeric, require
-from models.honesty import arrays
 from models.honesty.blocks import estimate, median
 from models.honesty.reading import ALL, Reading, known
 from models.metrics import BoolArray, FloatArray
+from models.portable import arrays
 from models.portable.steps import StepLaw, StepLaws, Tail
 from models.portable.transfer import PATHS, TransferLaw, egress, ingress, uplink
 

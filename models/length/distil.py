@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from models.length.boost import UNKNOWN, QuantileModel
-from models.length.inputs import leaf_values, rounded
+from models.length.inputs import rounded
 from models.metrics import FloatArray
+from models.portable.arrays import leaves
 from models.portable.trees import LEAF, Trees
 
 LEAVES = 400
@@ -36,7 +37,7 @@ def distil(model: QuantileModel, x: FloatArray, *, seed: int) -> tuple[Trees, tu
     grown = DecisionTreeRegressor(max_leaf_nodes=LEAVES, min_samples_leaf=LEAF_ROWS, random_state=0)
     grown.fit(np.nan_to_num(asked, nan=UNKNOWN), taught, sample_weight=weight)
     table = _portable(grown.tree_)
-    place = leaf_values(table, asked)
+    place = leaves(table, table.roots[0], asked).astype(np.int64)
     # Rounding a split may leave a leaf without rows; nothing then reaches it but what lies between two neighbours.
     total = np.bincount(place, weights=weight, minlength=grown.get_n_leaves())
     sums = np.stack([np.bincount(place, weights=weight * column, minlength=total.size) for column in taught.T], axis=1)

@@ -11,8 +11,8 @@ import polars as pl
 
 from models.length.rows import LengthRows
 from models.metrics import FloatArray, IntArray
+from models.portable.arrays import log1p
 from models.portable.length import ALL, LengthLaw
-from models.portable.trees import Trees
 
 LEVEL_PRIOR_ROWS = 20.0
 """A group of n rows keeps n / (n + this) of its own mean; the rest is its parent's."""
@@ -93,33 +93,19 @@ def input_matrix(rows: LengthRows, names: Names) -> FloatArray:
     prompt, cached = rows.column("prompt_tokens"), rows.column("cached_frac")
     columns = (
         level,
-        np.log1p(prompt),
+        log1p(prompt),
         cached,
-        np.log1p(rows.column("max_output_tokens")),
+        log1p(rows.column("max_output_tokens")),
         rows.column("session_turn"),
-        np.log1p(rows.column("previous_output")),
-        np.log1p(rows.column("session_mean_output")),
+        log1p(rows.column("previous_output")),
+        log1p(rows.column("session_mean_output")),
         rows.column("hour"),
-        np.log1p(rows.column("recent_output")),
-        np.log1p(prompt * (1.0 - cached)),
+        log1p(rows.column("recent_output")),
+        log1p(prompt * (1.0 - cached)),
         effect_values(rows.frame["tenant"], names.tenant_effect),
         effect_values(rows.frame["model"], names.model_effect),
     )
     return np.stack(columns, axis=1)
-
-
-def leaf_values(trees: Trees, x: FloatArray) -> IntArray:
-    """`Trees.leaf` of the only tree for every row of `x`, as whole numbers, shape (rows,)."""
-    feature, split = np.array(trees.feature), np.array(trees.split)
-    children = np.stack([np.array(trees.right), np.array(trees.left)])
-    node = np.full(len(x), trees.roots[0], dtype=np.int64)
-    inner = np.flatnonzero(feature[node] >= 0)
-    while inner.size:
-        at = node[inner]
-        # NaN is not smaller: it goes right, as in the plain form.
-        node[inner] = children[(x[inner, feature[at]] < split[at]).astype(np.int64), at]
-        inner = inner[feature[node[inner]] >= 0]
-    return np.array(trees.value)[node].astype(np.int64)
 
 
 def effect_values(column: pl.Series, effects: Mapping[str, float]) -> FloatArray:

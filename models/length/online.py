@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from features.length_history import DELAY_ROWS
-from models.length.inputs import Names, group_places, input_matrix, leaf_values
+from models.length.inputs import Names, group_places, input_matrix
 from models.length.rows import LengthRows
 from models.metrics import FloatArray, IntArray
+from models.portable.arrays import leaves
 from models.portable.length import LengthLaw
 
 CHUNK_ROWS = 200_000
@@ -18,7 +19,8 @@ CHUNK_ROWS = 200_000
 def base_tokens(law: LengthLaw, rows: LengthRows) -> FloatArray:
     """`LengthLaw.base` of every row, shape (rows, levels)."""
     table, names = np.array(law.rows), Names.of(law)
-    parts = [table[leaf_values(law.table, input_matrix(part, names))] for part in _chunks(rows)]
+    root = law.table.roots[0]
+    parts = [table[leaves(law.table, root, input_matrix(part, names)).astype(np.int64)] for part in _chunks(rows)]
     return np.concatenate(parts) if parts else np.zeros((0, len(law.levels)))
 
 
@@ -28,10 +30,14 @@ def caps(law: LengthLaw, rows: LengthRows) -> FloatArray:
     return np.minimum(limit, np.inf if law.limit_tokens is None else law.limit_tokens)
 
 
-def frozen_quantiles(law: LengthLaw, rows: LengthRows) -> FloatArray:
-    """`LengthLaw.quantiles` of every row, with the offsets of the file, shape (rows, levels)."""
+def frozen_quantiles(law: LengthLaw, rows: LengthRows, base: FloatArray | None = None) -> FloatArray:
+    """`LengthLaw.quantiles` of every row, with the offsets of the file. `base`: instead of the table's.
+
+    Shape (rows, levels).
+    """
+    base = base_tokens(law, rows) if base is None else base
     offset = np.array(list(law.offset.values()))[group_places(rows, tuple(law.offset), law.prompt_edges)]
-    raised = np.maximum.accumulate(base_tokens(law, rows) * offset, axis=1)
+    raised = np.maximum.accumulate(base * offset, axis=1)
     return np.minimum(raised, caps(law, rows)[:, None])
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from models.metrics import FloatArray, IntArray
+from models.metrics import FloatArray
 from models.portable.trees import LEAF, Trees
 
 MOST_ROWS = 200_000
@@ -41,29 +41,6 @@ def boosted(
 def one_tree(x: FloatArray, target: FloatArray, *, leaves: int, least_rows: int) -> Trees:
     """One tree of at most `leaves` leaves that follows `target` (logs); leaf values are exp of its means."""
     return _portable(_train(x, target, 1, leaves, 1.0, least_rows))
-
-
-def leaf_places(trees: Trees, root: int, x: FloatArray) -> IntArray:
-    """Node that each row of x reaches from `root`, shape (rows,)."""
-    feature, split = np.array(trees.feature), np.array(trees.split)
-    left, right = np.array(trees.left), np.array(trees.right)
-    node = np.full(x.shape[0], root, dtype=np.int64)
-    while True:
-        inner = np.flatnonzero(feature[node] >= 0)
-        if not inner.size:
-            return node
-        at = node[inner]
-        smaller = x[inner, feature[at]] < split[at]
-        node[inner] = np.where(smaller, left[at], right[at])
-
-
-def product(trees: Trees, x: FloatArray) -> FloatArray:
-    """`Trees.product` of every row of x, shape (rows,)."""
-    found = np.ones(x.shape[0])
-    value = np.array(trees.value)
-    for root in trees.roots:
-        found *= value[leaf_places(trees, root, x)]
-    return found
 
 
 def _train(

@@ -16,6 +16,7 @@ import numpy as np
 from features.errors import ModelError
 from models.gpus import Gpu
 from models.metrics import FloatArray
+from models.portable import arrays
 from models.portable.trees import Trees
 from models.steps import boosting
 
@@ -129,7 +130,7 @@ def fit_deployments(points: Sequence[Point], tpot_s: FloatArray, *, own: str | N
         rate=RATE,
         least_rows=LEAF_MIN_ROWS,
     )
-    left = log_ratio - middle - np.log(boosting.product(trees, inputs))
+    left = log_ratio - middle - np.log(arrays.product(trees, inputs))
     level: dict[str, float] = {}
     for depth in range(len(points[0].groups)):
         names = np.array([point.groups[depth] for point in points])
@@ -144,7 +145,7 @@ def fit_deployments(points: Sequence[Point], tpot_s: FloatArray, *, own: str | N
 def predict_deployments(law: DeploymentLaw, points: Sequence[Point]) -> FloatArray:
     """Seconds a token at every point, shape (points,)."""
     inputs = np.array([point.inputs() for point in points])
-    base = np.array([point.roofline_s() for point in points]) * law.scale * boosting.product(law.trees, inputs)
+    base = np.array([point.roofline_s() for point in points]) * law.scale * arrays.product(law.trees, inputs)
     levels = [float(np.prod([law.level.get(group, 1.0) for group in point.groups])) for point in points]
     result: FloatArray = base * np.array(levels)
     return result

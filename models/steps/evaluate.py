@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from models.metrics import FloatArray
+from models.portable import arrays
 from models.portable.steps import StepLaw, StepLaws
-from models.steps import boosting
 from models.steps.rows import StepRows
 
 
@@ -33,5 +33,5 @@ def seconds_of(law: StepLaw, rows: StepRows) -> FloatArray:
     for at, slope in law.bends:
         beyond = np.maximum(rows.sizes - at, 0.0)
         seconds = seconds + slope * (others * beyond[:, 0] + (1.0 - others) * beyond[:, 1])
-    result: FloatArray = seconds * boosting.product(law.trees, rows.inputs)
+    result: FloatArray = seconds * arrays.product(law.trees, rows.inputs)
     return result

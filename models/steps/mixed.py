@@ -9,6 +9,7 @@ import numpy as np
 from features.errors import ModelError
 from models import gpus, robust_fit
 from models.metrics import FloatArray, robust_sigma
+from models.portable import arrays
 from models.portable.mixed import MixedLaw
 from models.steps import boosting
 
@@ -55,7 +56,7 @@ def fit_mixed(steps: MixedSteps, *, trees: bool = True) -> MixedLaw:
     left = np.log(steps.seconds / robust_fit.evaluate(basis, weights))
     if trees:
         many = boosting.boosted(steps.inputs(), left, trees=TREES, leaves=LEAVES, rate=RATE, least_rows=LEAF_MIN_ROWS)
-        left = left - np.log(boosting.product(many, steps.inputs()))
+        left = left - np.log(arrays.product(many, steps.inputs()))
         law = replace(law, trees=many)
     columns = steps.inputs().T[:4]
     return replace(
@@ -69,7 +70,7 @@ def predict_mixed(law: MixedLaw, steps: MixedSteps) -> FloatArray:
     slopes = [law.coef[1], *(law.coef[1] + np.cumsum([slope for _, slope in law.bends])).tolist()]
     weights = np.array([law.coef[0], *slopes, *law.coef[2:]])
     seconds: FloatArray = robust_fit.evaluate(_basis(steps, knots), weights)
-    return seconds * boosting.product(law.trees, steps.inputs())
+    return seconds * arrays.product(law.trees, steps.inputs())
 
 
 def scaled(law: MixedLaw, of: str, than: str) -> MixedLaw:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from models.metrics import BoolArray, FloatArray, IntArray
+from models.portable import arrays
 from models.portable.trees import NO_TREES, Trees
 from models.steps import boosting
 
@@ -45,9 +46,9 @@ def fit(
         return Residual(dict.fromkeys(types, NO_TREES), np.ones(log_residual.size))
     x, target, of = inputs[kept], log_residual[kept], type_of[kept]
     many = boosting.boosted(x, target, trees=TREES, leaves=BOOSTED_LEAVES, rate=RATE, least_rows=LEAF_MIN_ROWS)
-    smooth = np.log(boosting.product(many, x))
+    smooth = np.log(arrays.product(many, x))
     tree = boosting.one_tree(x, smooth, leaves=LEAVES, least_rows=LEAF_MIN_ROWS)
-    leaf = boosting.leaf_places(tree, tree.roots[0], x)
+    leaf = arrays.leaf_nodes(tree, tree.roots[0], x)
     nodes = len(tree.value)
     common = shrunk_means(target, leaf, nodes)
     trees = {}
@@ -55,7 +56,7 @@ def fit(
     for at, name in enumerate(types):
         log_value = common if own is None else common + own[nodes * at : nodes * (at + 1)]
         trees[name] = replace(tree, value=tuple(float(v) for v in np.exp(log_value)))
-    return Residual(trees, boosting.product(many, inputs))
+    return Residual(trees, arrays.product(many, inputs))
 
 
 def shrunk_means(values: FloatArray, group: IntArray, groups: int) -> FloatArray:

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from features.errors import ModelError
-from policies.lengths import arrival_of, booked_output, constant_length, expected_output, length_rows, tree_leaves
+from models.portable.arrays import leaves
+from policies.lengths import arrival_of, booked_output, constant_length, expected_output, length_rows
 from tests.policies import world
 from tests.policies.twin.scenarios import make_arrivals, make_lengths
 from tests.policies.views import DECODE_TREES, LENGTH, PREFILL_TREES
@@ -70,4 +71,4 @@ def test_leaves_of_many_rows_are_those_of_each(trees, inputs: int) -> None:
     rng = np.random.default_rng(2)
     x = rng.choice([0.0, 1.0, 2.5, 3.0, 16.0, 512.0, 1e5, 2e6, 1e7, np.nan], (400, inputs))
     for root in trees.roots:
-        assert tree_leaves(trees, root, x).tolist() == [trees.leaf(root, row) for row in x]
+        assert leaves(trees, root, x).tolist() == [trees.leaf(root, row) for row in x]

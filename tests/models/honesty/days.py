@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
-from models.honesty import arrays
 from models.honesty.cache import hit_blocks
 from models.honesty.day import DayTables
+from models.portable import arrays
 from models.portable.cache import CacheLaw
 from models.portable.estimators import Estimators
 
@@ -62,7 +62,7 @@ def _lengths(rng: np.random.Generator, drift: Drift, rows: int) -> pl.DataFrame:
     output = np.maximum(1, np.rint(150.0 * factor * wander(rng, rows, own=0.6, slow=0.08, keep=0.99))).astype(np.int64)
     return pl.DataFrame({
         "arrived_at_us": at, "ended_at_us": at + 30_000_000, "slo_class": ["chat"] * rows, "app": app, "tenant": app,
-        "prompt_tokens": rng.integers(10, 4000, rows), "output_tokens": output,
+        "prompt_tokens": rng.integers(10, 4000, rows), "output_tokens": output, "censored": [False] * rows,
     })  # fmt: skip
 
 

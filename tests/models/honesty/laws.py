@@ -45,21 +45,6 @@ def random_step_law(rng: np.random.Generator, *, decode: bool) -> StepLaw:
     )
 
 
-def random_length_law(rng: np.random.Generator) -> LengthLaw:
-    """Groups by app and class, a table over all inputs."""
-    groups = ("*", "chat", "chat/a", "code/b")
-    rows = [sorted(rng.uniform(1.0, 400.0, len(LEVELS)).tolist()) for _ in range(6)]
-    return LengthLaw(
-        levels=LEVELS,
-        group_level={name: float(rng.uniform(0.0, 8.0)) for name in groups},
-        table=random_trees(rng, 9, [[float(k) for k in range(6)]], depth=5),
-        rows=tuple(tuple(row) for row in rows),
-        offset={name: tuple(rng.uniform(0.5, 2.0, len(LEVELS)).tolist()) for name in groups},
-        pace={name: tuple(rng.uniform(0.0, 0.2, len(LEVELS)).tolist()) for name in groups},
-        limit_tokens=300.0,
-    )
-
-
 def pool(*, cache_blocks: float = 60.0) -> Estimators:
     """A quiet pool of two P and two D whose true laws are these."""
     one = 150.0

@@ -6,8 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from models.honesty.length_replay import Expected, follow
-from models.honesty.lengths import length_readings, pinball_rows, suffix
+from models.honesty.lengths import Expected, follow, length_readings, pinball_rows, suffix
 from models.honesty.reading import Reading
 from tests.models.honesty.days import day
 from tests.models.honesty.laws import pool
@@ -51,7 +50,7 @@ def test_answers_of_one_length_are_no_miss() -> None:
     law = LAW
     found = follow(law, frame)
     still = Expected(
-        found.levels, np.full_like(found.followed, 150.0), found.frozen, found.output, found.arrived_at_us, found.group,
+        found.levels, np.full_like(found.followed, 150.0), found.frozen, found.output, found.arrived_at_us,
         found.app,
     )  # fmt: skip
     read = by_key(length_readings(still))
@@ -71,8 +70,23 @@ def test_offsets_that_stand_still_are_shown() -> None:
 
 def test_losses_are_by_the_mean_answer() -> None:
     found = follow(LAW, day(pool(), 1).lengths)
-    double = Expected(
-        found.levels, 2 * found.followed, found.frozen, 2 * found.output, found.arrived_at_us, found.group, found.app
-    )
+    double = Expected(found.levels, 2 * found.followed, found.frozen, 2 * found.output, found.arrived_at_us, found.app)
     assert pinball_rows(double).mean() == pytest.approx(pinball_rows(found).mean())
     assert [suffix(level) for level in (0.5, 0.9, 0.995)] == ["q50", "q90", "q99.5"]
+
+
+def test_a_day_holds_answers_with_a_length_only() -> None:
+    """A request without a class is of the default one. Cancelled answers tell no length, cut off ones do."""
+    frame = (
+        day(pool(), 1)
+        .lengths.head(4)
+        .with_columns(
+            slo_class=pl.Series([None, "chat", "chat", "chat"]),
+            censored=pl.Series([False, True, True, False]),
+            max_output_tokens=pl.Series([None, 1, 10**6, None], dtype=pl.Int64),
+        )
+    )
+    found = follow(LAW, frame)
+    assert sorted({name.partition("/")[0] for name in found.app}) == ["chat", "default"]
+    assert len(found.output) == 3
+    assert 1.0 in found.output.tolist()

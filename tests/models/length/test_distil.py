@@ -7,7 +7,7 @@ import pytest
 
 from models.length.boost import fit_quantiles
 from models.length.distil import LEAVES, distil
-from models.length.inputs import leaf_values
+from models.portable.arrays import leaves
 from models.portable.length import INPUTS
 
 LEVELS = (0.5, 0.9)
@@ -30,7 +30,7 @@ def test_the_tree_is_close_to_the_model(sample: tuple[np.ndarray, np.ndarray]) -
     table, rows = distil(model, x, seed=1)
     assert len(rows) <= LEAVES
     assert all(list(row) == sorted(row) and row[0] > 0 for row in rows)
-    found = np.log(np.array(rows)[leaf_values(table, x)])
+    found = np.log(np.array(rows)[leaves(table, 0, x).astype(int)])
     assert np.abs(found - model.log_quantiles(x)).mean() < 0.06
     unknown = np.isnan(x[:, 4])
     assert found[unknown, 0].mean() - found[~unknown, 0].mean() == pytest.approx(1.0, abs=0.15)
@@ -39,7 +39,7 @@ def test_the_tree_is_close_to_the_model(sample: tuple[np.ndarray, np.ndarray]) -
 def test_vectors_reach_the_leaves_of_the_plain_form(sample: tuple[np.ndarray, np.ndarray]) -> None:  # type: ignore[type-arg]
     x, y = sample
     table, _ = distil(fit_quantiles(x, y, LEVELS, seed=1), x, seed=1)
-    assert leaf_values(table, x[:500]).tolist() == [int(table.leaf(0, row)) for row in x[:500].tolist()]
+    assert leaves(table, 0, x[:500]).tolist() == [int(table.leaf(0, row)) for row in x[:500].tolist()]
 
 
 def test_equal_seeds_give_equal_tables(sample: tuple[np.ndarray, np.ndarray]) -> None:  # type: ignore[type-arg]

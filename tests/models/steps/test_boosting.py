@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from models.portable import arrays
 from models.steps import boosting, residual
 
 
@@ -24,7 +25,7 @@ def test_portable_trees_equal_lightgbm() -> None:
                 "force_row_wise": True, "seed": 1, "verbosity": -1}  # fmt: skip
     booster = lightgbm.train(settings, lightgbm.Dataset(x, label=y), num_boost_round=20)
     assert len(trees.roots) == 20
-    np.testing.assert_allclose(boosting.product(trees, x), np.exp(booster.predict(x)), rtol=1e-9)
+    np.testing.assert_allclose(arrays.product(trees, x), np.exp(booster.predict(x)), rtol=1e-9)
     at = x[17].tolist()
     assert trees.product(at) == pytest.approx(float(np.exp(booster.predict(x[17:18])[0])), rel=1e-9)
 
@@ -33,7 +34,7 @@ def test_many_rows_and_one_at_a_time_agree() -> None:
     x, y = data(2)
     trees = boosting.one_tree(x, y, leaves=16, least_rows=5)
     assert trees.feature.count(-1) <= 16
-    assert boosting.product(trees, x).tolist() == [trees.product(row) for row in x.tolist()]
+    assert arrays.product(trees, x).tolist() == [trees.product(row) for row in x.tolist()]
 
 
 def test_noise_alone_leaves_no_residual() -> None:
@@ -54,6 +55,6 @@ def test_a_target_without_any_signal_makes_trees_of_leaves() -> None:
     rng = np.random.default_rng(4)
     x = np.stack([rng.integers(1, 200, 20_000), rng.integers(1, 9, 20_000)], axis=1).astype(np.float64)
     many = boosting.boosted(x, rng.normal(0.0, 1e-6, 20_000), trees=20, leaves=15, rate=0.1, least_rows=5)
-    one = boosting.one_tree(x, np.log(boosting.product(many, x)), leaves=32, least_rows=5)
-    assert np.abs(boosting.product(one, x) - 1.0).max() < 1e-5
+    one = boosting.one_tree(x, np.log(arrays.product(many, x)), leaves=32, least_rows=5)
+    assert np.abs(arrays.product(one, x) - 1.0).max() < 1e-5
     assert boosting.one_tree(x, np.zeros(20_000), leaves=32, least_rows=5).feature == (-1,)

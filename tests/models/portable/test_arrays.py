@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from models.honesty import arrays
+from models.portable import arrays
 from models.portable.steps import StepLaws, one_type
 from models.portable.transfer import TransferLaw
 from tests.models.honesty.laws import random_step_law

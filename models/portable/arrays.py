@@ -1,7 +1,11 @@
-"""Portable laws over whole columns: the same operations in the same order as `models.portable`, so the same bits."""
+"""Portable laws over whole columns: the same operations in the same order as their plain forms, so the same bits.
+
+Routers evaluate the plain forms, without numpy; fits, predictions of a day and the twin's workloads need many rows.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -14,8 +18,8 @@ from models.portable.trees import Trees
 _Seconds = Callable[[StepLaw, IntArray], FloatArray]
 
 
-def leaves(trees: Trees, root: int, x: FloatArray) -> FloatArray:
-    """Value of the leaf that each row of `x`, shape (rows, inputs), reaches from `root`; shape (rows,)."""
+def leaf_nodes(trees: Trees, root: int, x: FloatArray) -> IntArray:
+    """The leaf, a node's number, that each row of `x`, shape (rows, inputs), reaches from `root`; shape (rows,)."""
     feature, split = np.array(trees.feature, np.int64), np.array(trees.split)
     left, right = np.array(trees.left, np.int64), np.array(trees.right, np.int64)
     node = np.full(len(x), root, np.int64)
@@ -25,7 +29,12 @@ def leaves(trees: Trees, root: int, x: FloatArray) -> FloatArray:
         smaller = x[moving, feature[at]] < split[at]
         node[moving] = np.where(smaller, left[at], right[at])
         moving = moving[feature[node[moving]] >= 0]
-    found: FloatArray = np.array(trees.value)[node]
+    return node
+
+
+def leaves(trees: Trees, root: int, x: FloatArray) -> FloatArray:
+    """`Trees.leaf` of each row of `x`, shape (rows,)."""
+    found: FloatArray = np.array(trees.value, np.float64)[leaf_nodes(trees, root, x)]
     return found
 
 
@@ -35,6 +44,12 @@ def product(trees: Trees, x: FloatArray) -> FloatArray:
     for root in trees.roots:
         found = found * leaves(trees, root, x)
     return found
+
+
+def log1p(values: FloatArray) -> FloatArray:
+    """`math.log1p` of each value, shape (rows,): numpy's own may differ in the last bit and so cross a split."""
+    distinct, at = np.unique(values, return_inverse=True)
+    return np.array([math.log1p(value) for value in distinct.tolist()], np.float64)[at]
 
 
 def prefill_s(law: StepLaw, new_tokens: FloatArray, chunk_context: FloatArray, prompts: FloatArray) -> FloatArray:
