@@ -73,5 +73,5 @@ def _sentence(r: Reading) -> str:
         ends = (f"{r.low:.3f}, {r.high:.3f}") if share else f"{percent(r.low)}, {percent(r.high)}"
         told += f" [{ends}]"
     if r.expected is not None and r.bar is not None:
-        told += f", to be within {r.bar:g} of {r.expected:g}"
+        told += f", to be within {r.bar:g} of {r.expected:g}" if share else f", to be within {100.0 * r.bar:g} %"
     return f"{told}, {r.rows:,} rows"

@@ -95,4 +95,8 @@ def _label(group: str) -> str:
 
 
 def _short(number: str) -> str:
-    return f"{float(number):g}"
+    value = float(number)
+    for unit, size in (("GB", 1e9), ("MB", 1e6)):  # tokens and sequences are never so many
+        if value >= size:
+            return f"{value / size:g} {unit}"
+    return f"{value:g}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any
 
-from models.honesty.reading import ALL, Reading
+from models.honesty.reading import ALL, Reading, percent
 from pipelines.night.honesty import Predictions
 from pipelines.report.estimator_figures import estimator_figures
 from pipelines.report.figures import png_base64
@@ -29,8 +29,14 @@ def predicted_html(predicted: Predictions | None, fitted: Mapping[str, Any] | No
         yield "<p>No estimators were in force on the day, or its logs do not let them be compared.</p>"
     else:
         yield f"<p>{escape(_told(predicted))}</p>"
-        shown = [r for r in predicted.readings if r.alarm or (r.bar is not None and "@" not in r.group)]
-        yield html_table(HEAD, [_row(reading) for reading in shown], "text")
+        barred = [r for r in predicted.readings if r.alarm or (r.bar is not None and "@" not in r.group)]
+        first = [r for r in barred if r.alarm or r.group == ALL]
+        yield html_table(HEAD, [_row(r) for r in sorted(first, key=lambda r: r.alarm is None)], "text")
+        others = [_row(r) for r in barred if r not in first]
+        if others:
+            yield f"<details><summary>{len(others)} readings of groups within their bars</summary>"
+            yield html_table(HEAD, others, "text")
+            yield "</details>"
         for name, figure in estimator_figures(predicted.readings).items():
             image = f'<img alt="{name.replace("_", " ")}" src="data:image/png;base64,{png_base64(figure)}">'
             yield f"<figure>{image}<figcaption>{escape(CAPTIONS[name])}</figcaption></figure>"
@@ -46,9 +52,14 @@ def _told(predicted: Predictions) -> str:
 
 
 def _row(r: Reading) -> list[str]:
-    interval = "" if r.low is None or r.high is None else f"{r.low:.3g} to {r.high:.3g}"
-    bar = "" if r.bar is None or r.expected is None else f"{r.expected:g} \u00b1 {r.bar:g}"
+    def shown(value: float) -> str:
+        return percent(value) if r.measure.endswith("_error") else f"{value:.3f}"
+
+    interval = "" if r.low is None or r.high is None else f"{shown(r.low)} to {shown(r.high)}"
+    bar = ""
+    if r.bar is not None and r.expected is not None:
+        bar = f"\u00b1 {100 * r.bar:g} %" if r.measure.endswith("_error") else f"{r.expected:g} \u00b1 {r.bar:g}"
     alarm = f'<span class="fail">{escape(r.alarm)}</span>' if r.alarm else ""
     where = "all" if r.group == ALL else r.group
-    cells = (r.estimator, where, r.measure.replace("_", " "), f"{r.value:.3g}", interval, bar, f"{r.rows:,}")
+    cells = (r.estimator, where, r.measure.replace("_", " "), shown(r.value), interval, bar, f"{r.rows:,}")
     return [*(escape(cell) for cell in cells), alarm]

@@ -26,7 +26,7 @@ def test_holm_over_what_is_tested() -> None:
 def test_sentences_have_the_numbers() -> None:
     (found,) = judged([replace(PLAIN, p=1e-9)])
     assert found.sentence == (
-        "decode, d0: median error -12.0 % [-14.0 %, -10.0 %], to be within 0.05 of 0, 900 rows"
+        "decode, d0: median error -12.0 % [-14.0 %, -10.0 %], to be within 5 %, 900 rows"
     )  # fmt: skip
     cover = Reading("length", "*", "coverage_q90", 0.81, 1500, 0.79, 0.83, 0.9, 0.03, 1.0)
     assert judged([cover])[0].sentence == (

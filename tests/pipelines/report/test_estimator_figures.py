@@ -69,4 +69,4 @@ def test_the_page_says_what_was_in_force_and_what_alarmed() -> None:
 
 def test_a_reading_without_an_interval_is_shown() -> None:
     one = Reading("decode", "d0", "median_error", 0.1, 9, expected=0.0, bar=0.05)
-    assert "<td>0 ± 0.05</td>" in "".join(predicted_html(Predictions("night of x", (one,)), None))
+    assert "<td>± 5 %</td>" in "".join(predicted_html(Predictions("night of x", (one,)), None))
