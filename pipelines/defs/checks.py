@@ -106,7 +106,7 @@ def prediction_check(name: str, estimator: str, readings: Sequence[Reading]) -> 
 
     found = alarms(readings)
     judged = [reading for reading in readings if reading.bar is not None or reading.alarm is not None]
-    shown: dict[str, Any] = {"readings": readings_table(judged)}
+    shown: dict[str, Any] = {"readings": readings_table(judged), "alarms": len(found)}
     for title, figure in estimator_figures(readings).items():
         shown[title.replace("_", " ")] = image(png_base64(figure))
     text = "; ".join(reading.sentence for reading in found)

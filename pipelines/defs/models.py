@@ -48,9 +48,16 @@ def predictions(
 def readings_table(readings: Iterable[Reading]) -> dg.TableMetadataValue:
     """One line a reading."""
     return dg.MetadataValue.table(
-        [dg.TableRecord({name: getattr(reading, name) for name in SHOWN}) for reading in readings],
+        [dg.TableRecord({name: _short(getattr(reading, name)) for name in SHOWN}) for reading in readings],
         schema=dg.TableSchema([dg.TableColumn(name) for name in SHOWN]),
     )
+
+
+def _short(value: object) -> str | int | float | bool | None:
+    """A number as people read it."""
+    if isinstance(value, float):
+        return float(f"{value:.3g}")
+    return value if isinstance(value, str | int) else None
 
 
 @dg.asset(

@@ -205,12 +205,14 @@ class Tracking(dg.ConfigurableResource):  # type: ignore[type-arg]  # its parame
 
 
 def _delete_whole(run_id: str, experiment_id: str) -> None:
-    """Delete a parent run and its children. MLflow keeps deleted runs aside until `mlflow gc`."""
+    """Delete a parent run, its children and its models. MLflow keeps what is deleted aside until `mlflow gc`."""
     import mlflow
 
     client = mlflow.MlflowClient()
     for child in client.search_runs([experiment_id], filter_string=f"tags.`mlflow.parentRunId` = '{run_id}'"):
         client.delete_run(child.info.run_id)
+    for model in client.search_logged_models([experiment_id], filter_string=f"source_run_id = '{run_id}'"):
+        client.delete_logged_model(model.model_id)
     client.delete_run(run_id)
 
 

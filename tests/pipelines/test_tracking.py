@@ -131,11 +131,13 @@ def test_models_are_code_around_plain_numbers(tracking: Tracking) -> None:
 def test_a_repeated_night_replaces_its_run(tracking: Tracking) -> None:
     import mlflow
 
-    day = date(2026, 11, 4)
+    day, made = date(2026, 11, 4), []
     for gain in (0.1, 0.2):
         with tracking.night(day, "p", tags={"routecal.digest": str(gain)}) as night:
             night.log(metrics={"gain": gain})
             night.arm("a", params={}, metrics={"goodput_frac": gain})
+            night.log_models(estimators())
+            made.append(night.run_id)
     with tracking.night(day, "q"):
         pass
     with tracking.connected():
@@ -144,6 +146,8 @@ def test_a_repeated_night_replaces_its_run(tracking: Tracking) -> None:
             [night.experiment_id], filter_string="tags.`routecal.day` = '2026-11-04' and tags.`routecal.pool` = 'p'"
         )
         arms = client.search_runs([night.experiment_id], filter_string="tags.`routecal.arm` = 'a'")
+        models = [m for m in client.search_logged_models([night.experiment_id]) if m.source_run_id in made]
+    assert [m.source_run_id for m in models] == [made[1]] * 5
     assert [run.data.metrics for run in found] == [{"gain": 0.2}]
     assert night.run_id in {run.data.tags["mlflow.parentRunId"] for run in arms}
     assert tracking.find(day, "p") == night.run_id
