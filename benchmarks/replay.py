@@ -23,7 +23,7 @@ from pipelines.demo.workspace import prepare
 from pipelines.demo.world import World, load_world
 from policies.families.registry import FAMILIES
 from policies.policy import default_policy
-from policies.twin.reference import replay_reference
+from policies.twin.reference.pool import replay_reference
 from policies.twin.replay import replay
 from policies.twin.workload import Workload
 

@@ -19,7 +19,7 @@ import numba
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-CONSTANTS = ("kernel_types", "engine_state", "registry", "view", "mixing")
+CONSTANTS = ("kernel_types", "columns", "parts", "registry", "view", "mixing")
 """Files without kernels whose names kernels read at compile time."""
 
 

@@ -17,7 +17,7 @@ from features.schemas import TERM_COLUMNS
 from pipelines.demo.serve import DAY_S, Served
 from pipelines.settings import Pool
 from policies.kernel_types import TERMS
-from policies.twin.engine_state import POLL_D, POLL_P
+from policies.twin.engine.columns import POLL_D, POLL_P
 from policies.twin.outcomes import NOT_YET, Status
 
 REQUESTS, DECISIONS, LOADS = "requests-{day}.jsonl", "decisions-{day}.jsonl", "loads-{day}.jsonl"

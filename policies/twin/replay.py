@@ -13,12 +13,12 @@ from policies.families.arrays import policy_arrays
 from policies.kernel_types import TERMS, Scratch, ViewArrays
 from policies.lengths import LengthRows, length_rows
 from policies.policy import Policy
-from policies.twin import engine_state as es
 from policies.twin.cluster import Cluster
-from policies.twin.engine import run
-from policies.twin.lower import cluster_laws, pool_arrays, request_rows, router_part
-from policies.twin.lower_lengths import fixed_estimates, length_part
-from policies.twin.lower_parts import decode_part, link_part, prefill_part
+from policies.twin.engine import columns, empty, parts
+from policies.twin.engine.loop import run
+from policies.twin.engine.lower import cluster_laws, pool_arrays, request_rows, router_part
+from policies.twin.engine.lower_lengths import fixed_estimates, length_part
+from policies.twin.engine.lower_parts import decode_part, link_part, prefill_part
 from policies.twin.outcomes import Counters, Noise, Replay
 from policies.twin.workload import Int32, Workload
 from policies.view import DECODE_COLUMNS, PREFILL_COLUMNS
@@ -40,10 +40,10 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """`polls_*`: (polls, nodes, columns of engine_state.POLL_P / POLL_D), cumulative columns since the replay's start.
+    """`polls_*`: (polls, nodes, columns of columns.POLL_P / POLL_D), cumulative columns since the replay's start.
 
     `decision_*`: one row per request of `Recording.decision_requests`; NaN age = never sampled, NaN scores = none.
-    `prefill_cells`, `decode_cells`: (nodes, bins, bins, 4) sums of `engine_state.Recorder`.
+    `prefill_cells`, `decode_cells`: (nodes, bins, bins, 4) sums of `parts.Recorder`.
     """
 
     polls_prefill: Int64
@@ -111,11 +111,11 @@ def replay_recorded(
     fixed = fixed_estimates(q, estimated_output, expected_output)
     if lengths is None and not fixed:
         lengths = length_rows(believed.length, [c.name for c in policy.classes], workload)
-    q[recording.decision_requests, es.Q_RECORD] = np.arange(len(recording.decision_requests))
+    q[recording.decision_requests, columns.Q_RECORD] = np.arange(len(recording.decision_requests))
     rs, routers = router_part(cluster, q, seed)
     prefill, decode = len(cluster.prefill), len(cluster.decode)
-    ps, ds = es.idle_nodes(prefill, decode)
-    counters = es.counter_slots()
+    ps, ds = empty.idle_nodes(prefill, decode)
+    counters = empty.counter_slots()
     cells_p, cells_d = ((prefill, 8, 16, 4), (decode, 32, 32, 4)) if recording.cells else ((0, 1, 1, 4), (0, 1, 1, 4))
     true = cluster_laws(laws, cluster)
     pre = prefill_part(cluster, laws, true, workload.block_ids, noise, seed, np.zeros(cells_p))
@@ -173,12 +173,12 @@ def _decision_arrays(cluster: Cluster) -> tuple[ViewArrays, Scratch]:
     return view, scratch
 
 
-def _recorder(recording: Recording, prefill: int, decode: int) -> es.Recorder:
+def _recorder(recording: Recording, prefill: int, decode: int) -> parts.Recorder:
     polls, rows = len(recording.poll_ns), len(recording.decision_requests)
-    return es.Recorder(
+    return parts.Recorder(
         poll_time=recording.poll_ns,
-        poll_p=np.zeros((polls, prefill, len(es.POLL_P)), np.int64),
-        poll_d=np.zeros((polls, decode, len(es.POLL_D)), np.int64),
+        poll_p=np.zeros((polls, prefill, len(columns.POLL_P)), np.int64),
+        poll_d=np.zeros((polls, decode, len(columns.POLL_D)), np.int64),
         decision_scores=np.full((rows, prefill, decode), np.nan),
         decision_terms=np.full((rows, prefill, decode, len(TERMS)), np.nan),
         decision_age=np.full(rows, np.nan),
@@ -193,32 +193,32 @@ def _result(q: Int64, predicted: Float64, counters: Int64) -> Replay:
         return q[:, column].copy()
 
     return Replay(
-        status=small(es.Q_STATUS),
-        prefill_node=small(es.Q_PREFILL_NODE),
-        decode_node=small(es.Q_DECODE_NODE),
-        prefill_started_ns=time(es.Q_PREFILL_STARTED),
-        prefill_finished_ns=time(es.Q_PREFILL_FINISHED),
-        transfer_started_ns=time(es.Q_TRANSFER_STARTED),
-        transfer_drained_ns=time(es.Q_TRANSFER_DRAINED),
-        transfer_finished_ns=time(es.Q_TRANSFER_FINISHED),
-        activated_ns=time(es.Q_ACTIVATED),
-        first_token_ns=time(es.Q_FIRST_TOKEN),
-        finished_ns=time(es.Q_FINISHED),
-        cached_tokens=small(es.Q_CACHED_TOKENS),
-        preemptions=small(es.Q_PREEMPTIONS),
-        estimated_output=small(es.Q_ESTIMATED),
-        expected_output=small(es.Q_EXPECTED),
+        status=small(columns.Q_STATUS),
+        prefill_node=small(columns.Q_PREFILL_NODE),
+        decode_node=small(columns.Q_DECODE_NODE),
+        prefill_started_ns=time(columns.Q_PREFILL_STARTED),
+        prefill_finished_ns=time(columns.Q_PREFILL_FINISHED),
+        transfer_started_ns=time(columns.Q_TRANSFER_STARTED),
+        transfer_drained_ns=time(columns.Q_TRANSFER_DRAINED),
+        transfer_finished_ns=time(columns.Q_TRANSFER_FINISHED),
+        activated_ns=time(columns.Q_ACTIVATED),
+        first_token_ns=time(columns.Q_FIRST_TOKEN),
+        finished_ns=time(columns.Q_FINISHED),
+        cached_tokens=small(columns.Q_CACHED_TOKENS),
+        preemptions=small(columns.Q_PREEMPTIONS),
+        estimated_output=small(columns.Q_ESTIMATED),
+        expected_output=small(columns.Q_EXPECTED),
         predicted_ttft_s=predicted[:, 0],
         predicted_tpot_s=predicted[:, 1],
         counters=Counters(
-            prefill_steps=int(counters[es.PREFILL_STEPS]),
-            decode_steps=int(counters[es.DECODE_STEPS]),
-            preemptions=int(counters[es.PREEMPTIONS]),
-            evictions=int(counters[es.EVICTIONS]),
-            hit_blocks=int(counters[es.HITS]),
-            blocked=int(counters[es.BLOCKED]),
-            shared=int(counters[es.SHARED]),
-            stale=int(counters[es.STALE]),
-            expired=int(counters[es.EXPIRED]),
+            prefill_steps=int(counters[columns.PREFILL_STEPS]),
+            decode_steps=int(counters[columns.DECODE_STEPS]),
+            preemptions=int(counters[columns.PREEMPTIONS]),
+            evictions=int(counters[columns.EVICTIONS]),
+            hit_blocks=int(counters[columns.HITS]),
+            blocked=int(counters[columns.BLOCKED]),
+            shared=int(counters[columns.SHARED]),
+            stale=int(counters[columns.STALE]),
+            expired=int(counters[columns.EXPIRED]),
         ),
     )

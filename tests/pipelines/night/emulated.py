@@ -17,7 +17,7 @@ from models.portable.trees import table_of
 from pipelines.settings import Pool, Settings, load_settings
 from pipelines.settings_cluster import to_cluster
 from policies.lengths import constant_length
-from policies.twin.engine_state import POLL_D, POLL_P
+from policies.twin.engine.columns import POLL_D, POLL_P
 from policies.twin.outcomes import NOT_YET, Noise, Replay, Status
 from policies.twin.replay import Recorded, Recording, replay_recorded
 from policies.twin.workload import Workload

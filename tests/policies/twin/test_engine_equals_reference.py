@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from policies.twin.outcomes import Replay, Status
-from policies.twin.reference import replay_reference
+from policies.twin.reference.pool import replay_reference
 from policies.twin.replay import replay
 from tests.policies.twin.scenarios import FAMILIES, SCENARIOS, Scenario, build
 

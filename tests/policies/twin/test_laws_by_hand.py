@@ -17,7 +17,7 @@ from policies.lengths import constant_length
 from policies.policy import ClassPolicy, Policy
 from policies.twin.cluster import Cluster, RouterSetup
 from policies.twin.outcomes import Replay
-from policies.twin.reference import replay_reference
+from policies.twin.reference.pool import replay_reference
 from policies.twin.replay import replay
 from policies.twin.workload import NUMBERS, Arrivals, Workload
 from tests.policies.twin import tiny

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from policies.stages import predict_ttft
 from policies.twin import reference
 from policies.twin.outcomes import NOT_YET, Status
-from policies.twin.reference import Pool, replay_reference, requests_of
-from policies.twin.reference_request import TRANSFER_NOISE, Request, multiplier
+from policies.twin.reference.pool import Pool, replay_reference, requests_of
+from policies.twin.reference.request import TRANSFER_NOISE, Request, multiplier
 from policies.twin.workload import Workload
 from tests.policies.twin.scenarios import NS, Scenario, build
 

@@ -15,7 +15,7 @@ from policies.lengths import constant_length
 from policies.policy import ClassPolicy, Policy
 from policies.twin.cluster import Cluster, Discipline, Node, RouterSetup
 from policies.twin.outcomes import Replay
-from policies.twin.reference import replay_reference
+from policies.twin.reference.pool import replay_reference
 from policies.twin.workload import Workload
 
 MS = 1_000_000

@@ -8,7 +8,7 @@ from features.errors import TwinError
 from policies.kernel_types import Int64
 from policies.lengths import MEDIAN, LengthRows
 from policies.policy import Policy
-from policies.twin import engine_state as es
+from policies.twin.engine import columns, parts
 from policies.twin.workload import Int32
 
 
@@ -23,20 +23,20 @@ def fixed_estimates(q: Int64, estimated: Int32 | None, expected: Int32 | None) -
     if estimated is None or expected is None or len(estimated) != n or len(expected) != n:
         sizes = [None if tokens is None else len(tokens) for tokens in (estimated, expected)]
         raise TwinError("one estimate of both kinds a request must be given", value=(n, *sizes))
-    q[:, es.Q_ESTIMATED] = estimated
-    q[:, es.Q_EXPECTED] = expected
+    q[:, columns.Q_ESTIMATED] = estimated
+    q[:, columns.Q_EXPECTED] = expected
     return True
 
 
-def length_part(rows: LengthRows | None, policy: Policy, routers: int) -> es.Lengths:
+def length_part(rows: LengthRows | None, policy: Policy, routers: int) -> parts.Lengths:
     """Every router starts with the file's offsets; None = estimates are fixed.
 
     ModelError if the law lacks the level of a class.
     """
     if rows is None:
         none, nothing = np.zeros((0, 0)), np.zeros(0, np.int64)
-        return es.Lengths(none, nothing, np.zeros(0), nothing, np.zeros((0, 0, 0)), none, np.zeros(0), nothing, 0)
-    return es.Lengths(
+        return parts.Lengths(none, nothing, np.zeros(0), nothing, np.zeros((0, 0, 0)), none, np.zeros(0), nothing, 0)
+    return parts.Lengths(
         base=rows.base,
         group=rows.group,
         cap=rows.cap,

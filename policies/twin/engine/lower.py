@@ -9,8 +9,8 @@ from models.portable.estimators import Estimators
 from models.portable.transfer import uplink
 from policies.kernel_types import Int64, LawArrays, PoolArrays
 from policies.law_arrays import law_arrays
-from policies.twin import engine_state as es
 from policies.twin.cluster import Cluster
+from policies.twin.engine import columns, parts
 from policies.twin.workload import Workload
 
 BYTES_PER_S_PER_GBPS = 1e9 / 8
@@ -60,29 +60,29 @@ def request_rows(workload: Workload, cluster: Cluster) -> Int64:
         raise TwinError("arrivals must ascend", hint="sort the workload by arrival_ns")
     if n and int(workload.prompt_tokens.min()) < 1:
         raise TwinError("`prompt_tokens >= 1` must hold", value=int(workload.prompt_tokens.min()))
-    q = np.full((n, es.REQUEST_COLUMNS), -1, np.int64)
-    q[:, es.Q_BOOKING_OVER : es.Q_PQ_NEXT] = 0
-    q[:, es.Q_MADE0 : es.Q_STATUS] = 0
-    q[:, [es.Q_CACHED_TOKENS, es.Q_PREEMPTIONS]] = 0
-    q[:, es.Q_ARRIVAL] = workload.arrival_ns
-    q[:, es.Q_PROMPT] = workload.prompt_tokens
-    q[:, es.Q_OUTPUT] = np.maximum(workload.output_tokens, 1)
-    q[:, es.Q_SLO_CLASS] = workload.class_index
-    q[:, es.Q_OFFSET] = workload.block_offset[:-1]
-    q[:, es.Q_OFFSET_END] = workload.block_offset[1:]
-    q[:, es.Q_FORCED_P] = workload.forced_prefill
-    q[:, es.Q_FORCED_D] = workload.forced_decode
-    q[:, es.Q_KIND] = _kinds(q, cluster)
+    q = np.full((n, columns.REQUEST_COLUMNS), -1, np.int64)
+    q[:, columns.Q_BOOKING_OVER : columns.Q_PQ_NEXT] = 0
+    q[:, columns.Q_MADE0 : columns.Q_STATUS] = 0
+    q[:, [columns.Q_CACHED_TOKENS, columns.Q_PREEMPTIONS]] = 0
+    q[:, columns.Q_ARRIVAL] = workload.arrival_ns
+    q[:, columns.Q_PROMPT] = workload.prompt_tokens
+    q[:, columns.Q_OUTPUT] = np.maximum(workload.output_tokens, 1)
+    q[:, columns.Q_SLO_CLASS] = workload.class_index
+    q[:, columns.Q_OFFSET] = workload.block_offset[:-1]
+    q[:, columns.Q_OFFSET_END] = workload.block_offset[1:]
+    q[:, columns.Q_FORCED_P] = workload.forced_prefill
+    q[:, columns.Q_FORCED_D] = workload.forced_decode
+    q[:, columns.Q_KIND] = _kinds(q, cluster)
     return q
 
 
 def _kinds(q: Int64, cluster: Cluster) -> Int64:
     b = cluster.block_tokens
-    prompt_blocks = (q[:, es.Q_PROMPT] + b - 1) // b
-    all_blocks = (q[:, es.Q_PROMPT] + q[:, es.Q_OUTPUT] + b - 1) // b
+    prompt_blocks = (q[:, columns.Q_PROMPT] + b - 1) // b
+    all_blocks = (q[:, columns.Q_PROMPT] + q[:, columns.Q_OUTPUT] + b - 1) // b
     prefill_blocks = np.array([node.blocks for node in cluster.prefill], np.int64)
     decode_blocks = np.array([node.blocks for node in cluster.decode], np.int64)
-    forced_p, forced_d = q[:, es.Q_FORCED_P], q[:, es.Q_FORCED_D]
+    forced_p, forced_d = q[:, columns.Q_FORCED_P], q[:, columns.Q_FORCED_D]
     forced = (forced_p >= 0) & (forced_d >= 0)
     room_p = np.where(forced, prefill_blocks[np.where(forced, forced_p, 0)], prefill_blocks.max())
     room_d = np.where(forced, decode_blocks[np.where(forced, forced_d, 0)], decode_blocks.max())
@@ -91,7 +91,7 @@ def _kinds(q: Int64, cluster: Cluster) -> Int64:
     return kind
 
 
-def router_part(cluster: Cluster, q: Int64, seed: int) -> tuple[Int64, es.Routers]:
+def router_part(cluster: Cluster, q: Int64, seed: int) -> tuple[Int64, parts.Routers]:
     """The engine's rows of routers, and their part; writes each request's tick into `q`.
 
     Ticks: the newest one that a decision can use, and the one before it (growth and release are over one period).
@@ -99,27 +99,31 @@ def router_part(cluster: Cluster, q: Int64, seed: int) -> tuple[Int64, es.Router
     setup = cluster.routers
     n = len(q)
     rs = np.zeros((setup.count, 7), np.int64)
-    rs[:, es.R_LAST_TIME] = -1
+    rs[:, columns.R_LAST_TIME] = -1
     ticks: list[Int64] = []
     first = 0
     for router in range(setup.count):
         mine = np.arange(router, n, setup.count)
-        mine = mine[q[mine, es.Q_KIND] == DECIDE]
+        mine = mine[q[mine, columns.Q_KIND] == DECIDE]
         times = np.zeros(0, np.int64)
         if setup.period_ns > 0 and len(mine):
             phase = router * setup.period_ns // setup.count
             # usable means strictly before now - delay: the newest tick is the last one at or before now - delay - 1
-            k = (q[mine, es.Q_ARRIVAL] - setup.delay_ns - 1 - phase) // setup.period_ns
+            k = (q[mine, columns.Q_ARRIVAL] - setup.delay_ns - 1 - phase) // setup.period_ns
             both = np.unique(np.concatenate([k, k - 1]))
             times = both[both >= 0] * setup.period_ns + phase
             known = k >= 0
-            q[mine[known], es.Q_SAMPLE] = first + np.searchsorted(times, k[known] * setup.period_ns + phase)
+            q[mine[known], columns.Q_SAMPLE] = first + np.searchsorted(times, k[known] * setup.period_ns + phase)
         ticks.append(times)
-        rs[router, [es.R_SAMPLE_FIRST, es.R_SAMPLE_END, es.R_SAMPLE_DONE]] = first, first + len(times), first
+        rs[router, [columns.R_SAMPLE_FIRST, columns.R_SAMPLE_END, columns.R_SAMPLE_DONE]] = (
+            first,
+            first + len(times),
+            first,
+        )
         first += len(times)
     slots = 1 if setup.period_ns == 0 else setup.delay_ns // setup.period_ns + 4
     prefill, decode = len(cluster.prefill), len(cluster.decode)
-    part = es.Routers(
+    part = parts.Routers(
         sample_time=np.concatenate(ticks),
         ring_p=np.zeros((setup.count, slots, prefill, 4)),
         ring_d=np.zeros((setup.count, slots, decode, 12)),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from models.portable.estimators import Estimators
 from policies.twin.cluster import Discipline, Node
 from policies.twin.outcomes import Noise
-from policies.twin.reference_request import PREFILL_NOISE, Request, blocks_for, duration_ns, multiplier
+from policies.twin.reference.request import PREFILL_NOISE, Request, blocks_for, duration_ns, multiplier
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Literal
 from models.portable.transfer import TransferLaw, egress, ingress, uplink
 from policies.twin.cluster import Cluster
 from policies.twin.outcomes import Noise
-from policies.twin.reference_request import TRANSFER_NOISE, Request, blocks_for, multiplier, rounded_ns
+from policies.twin.reference.request import TRANSFER_NOISE, Request, blocks_for, multiplier, rounded_ns
 
 Resource = tuple[str, int]
 """("egress", P), ("uplink", index in the cluster) or ("ingress", D)."""

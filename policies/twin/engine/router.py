@@ -7,9 +7,7 @@ import numpy as np
 from policies.compiled import kernel
 from policies.families.choose_kernel import choose
 from policies.kernel_types import LawArrays, PolicyArrays, PoolArrays, Scratch, ViewArrays
-from policies.twin.engine_links import draw
-from policies.twin.engine_prefill import match_blocks
-from policies.twin.engine_state import (
+from policies.twin.engine.columns import (
     D_FREED,
     D_GENERATED,
     D_INFLIGHT_BLOCKS,
@@ -42,11 +40,10 @@ from policies.twin.engine_state import (
     R_SAMPLE_FIRST,
     R_TURN,
     STALE,
-    Int32,
-    Int64,
-    Recorder,
-    Routers,
 )
+from policies.twin.engine.links import draw
+from policies.twin.engine.parts import Int32, Int64, Recorder, Routers
+from policies.twin.engine.prefill import match_blocks
 
 
 @kernel
@@ -172,7 +169,7 @@ def decide(
     slot = np.int64(0)
     sampled = np.int64(now)
     if rt.period == 0:
-        take_sample(rt, pool, ps, ds, rs, router, 0, now)
+        take_sample(rt, pool, ps, ds, rs, router, int(slot), now)
     elif q[r, Q_SAMPLE] >= 0:
         sampled = rt.sample_time[q[r, Q_SAMPLE]]
         slot = (q[r, Q_SAMPLE] - rs[router, R_SAMPLE_FIRST]) % rt.ring_p.shape[1]

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from policies.compiled import entry_kernel, kernel
 from policies.kernel_types import LawArrays, PolicyArrays, PoolArrays, Scratch, ViewArrays
-from policies.twin.engine_decode import decode_boundary
-from policies.twin.engine_decode_steps import waits
-from policies.twin.engine_lengths import estimate
-from policies.twin.engine_links import push_back, transfer_event, wake
-from policies.twin.engine_prefill import match_blocks, prefill_boundary
-from policies.twin.engine_router import decide, take_sample
-from policies.twin.engine_state import (
+from policies.twin.engine.columns import (
     D_END,
     D_GENERATED,
     D_INFLIGHT_BLOCKS,
@@ -53,15 +49,14 @@ from policies.twin.engine_state import (
     R_SAMPLE_DONE,
     R_SAMPLE_END,
     R_SAMPLE_FIRST,
-    Decode,
-    Int32,
-    Int64,
-    Lengths,
-    Links,
-    Prefill,
-    Recorder,
-    Routers,
 )
+from policies.twin.engine.decode import decode_boundary
+from policies.twin.engine.decode_steps import waits
+from policies.twin.engine.lengths import estimate
+from policies.twin.engine.links import push_back, transfer_event, wake
+from policies.twin.engine.parts import Decode, Int32, Int64, Lengths, Links, Prefill, Recorder, Routers
+from policies.twin.engine.prefill import match_blocks, prefill_boundary
+from policies.twin.engine.router import decide, take_sample
 
 REJECTED, TOO_LARGE = 1, 2
 
@@ -88,7 +83,7 @@ def _place(
 
 @kernel
 def _poll(rec: Recorder, moments: Int64, ps: Int64, ds: Int64, row: int) -> None:
-    """The recorder's poll: columns as in engine_state.POLL_P and POLL_D."""
+    """The recorder's poll: columns as in columns.POLL_P and POLL_D."""
     for p in range(len(ps)):
         out = rec.poll_p[row, p]
         out[0] = ps[p, P_PINNED]
@@ -141,13 +136,14 @@ def run(
 ) -> None:
     """Replay the whole workload. The parts carry the pool's true laws, `seen` is what the routers believe."""
     requests, prefill_nodes, decode_nodes, routers, polls = len(q), len(ps), len(ds), len(rs), len(rec.poll_time)
-    r = 0
-    poll = 0
+    # Not literals: with them every callee would be compiled twice.
+    r = int(np.int64(0))
+    poll = int(np.int64(0))
     while True:
         # The earliest event; strict comparisons in this order are the order at one instant.
         t = q[r, Q_ARRIVAL] if r < requests else NEVER
         kind = 0
-        at = 0
+        at = int(np.int64(0))
         if counters[NEXT_FLOW] < t:
             t = counters[NEXT_FLOW]
             kind = 1

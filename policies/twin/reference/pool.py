@@ -18,11 +18,11 @@ from policies.lengths import arrival_of
 from policies.policy import Policy
 from policies.twin.cluster import Cluster
 from policies.twin.outcomes import Counters, Noise, Replay, Status
-from policies.twin.reference_decode import DecodeNode, DecodeState
-from policies.twin.reference_links import Links
-from policies.twin.reference_prefill import PrefillNode, PrefillState
-from policies.twin.reference_request import TIE_SEED, Request, blocks_for, draw
-from policies.twin.reference_router import Router
+from policies.twin.reference.decode import DecodeNode, DecodeState
+from policies.twin.reference.links import Links
+from policies.twin.reference.prefill import PrefillNode, PrefillState
+from policies.twin.reference.request import TIE_SEED, Request, blocks_for, draw
+from policies.twin.reference.router import Router
 from policies.twin.workload import Workload
 
 Int32 = npt.NDArray[np.int32]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from models.portable.estimators import Estimators
 from policies.twin.cluster import Discipline, Node
 from policies.twin.outcomes import Noise, Status
-from policies.twin.reference_request import DECODE_NOISE, Request, blocks_for, duration_ns, multiplier
+from policies.twin.reference.request import DECODE_NOISE, Request, blocks_for, duration_ns, multiplier
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from policies.compiled import kernel
-from policies.twin.engine_state import Int64
+from policies.twin.engine.parts import Int64
 
 
 @kernel

@@ -5,17 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from policies.compiled import kernel
-from policies.twin.engine_state import (
-    ENDED,
-    Q_ESTIMATED,
-    Q_EXPECTED,
-    Q_OUTPUT,
-    Q_SLO_CLASS,
-    R_OBSERVED,
-    Int32,
-    Int64,
-    Lengths,
-)
+from policies.twin.engine.columns import ENDED, Q_ESTIMATED, Q_EXPECTED, Q_OUTPUT, Q_SLO_CLASS, R_OBSERVED
+from policies.twin.engine.parts import Int32, Int64, Lengths
 
 
 @kernel

@@ -10,8 +10,8 @@ from models.portable.estimators import Estimators
 from models.portable.transfer import egress, ingress, uplink
 from policies.kernel_types import Float64, LawArrays, PoolArrays
 from policies.law_arrays import step_arrays
-from policies.twin import engine_state as es
 from policies.twin.cluster import Cluster, Node
+from policies.twin.engine import empty, parts
 from policies.twin.outcomes import Noise
 from policies.twin.workload import Int32
 
@@ -26,12 +26,12 @@ def cache_blocks(node: Node, laws: Estimators) -> int:
 
 def prefill_part(
     cluster: Cluster, laws: Estimators, true: LawArrays, ids: Int32, noise: Noise | None, seed: int, cells: Float64
-) -> es.Prefill:
+) -> parts.Prefill:
     """Empty P nodes."""
     discipline = cluster.discipline
-    return es.Prefill(
+    return parts.Prefill(
         ids=ids,
-        cache=es.empty_cache(len(cluster.prefill), ids),
+        cache=empty.empty_cache(len(cluster.prefill), ids),
         running=np.zeros((len(cluster.prefill), discipline.prefill_max_seqs), np.int32),
         blocks=np.array([node.blocks for node in cluster.prefill], np.int64),
         cache_blocks=np.array([cache_blocks(node, laws) for node in cluster.prefill], np.int64),
@@ -47,10 +47,10 @@ def prefill_part(
 
 def decode_part(
     cluster: Cluster, laws: Estimators, true: LawArrays, noise: Noise | None, seed: int, cells: Float64, ends: int
-) -> es.Decode:
+) -> parts.Decode:
     """Empty D nodes. `ends`: answers whose end is to be kept."""
     discipline, nodes = cluster.discipline, len(cluster.decode)
-    return es.Decode(
+    return parts.Decode(
         heap=np.zeros((nodes, discipline.decode_max_seqs, 2), np.int64),
         growth=np.zeros((nodes, cluster.block_tokens), np.int32),
         fresh=np.zeros((nodes, discipline.decode_max_seqs), np.int32),
@@ -71,10 +71,10 @@ def decode_part(
 
 def link_part(
     cluster: Cluster, laws: Estimators, true: LawArrays, pool: PoolArrays, noise: Noise | None, seed: int, requests: int
-) -> es.Links:
+) -> parts.Links:
     """Ports and uplinks without flows."""
     transfer, uplinks = laws.transfer, max(len(cluster.uplinks), 1)
-    return es.Links(
+    return parts.Links(
         flows=np.zeros((requests, 4), np.int64),
         flow_rates=np.zeros((requests, 2)),
         on_uplink=np.zeros(uplinks, np.int64),

@@ -12,9 +12,9 @@ from policies.lengths import MEDIAN
 from policies.policy import Policy
 from policies.twin.cluster import Cluster
 from policies.twin.outcomes import NOT_YET, Status
-from policies.twin.reference_decode import DecodeState
-from policies.twin.reference_prefill import PrefillState
-from policies.twin.reference_request import Request, blocks_for
+from policies.twin.reference.decode import DecodeState
+from policies.twin.reference.prefill import PrefillState
+from policies.twin.reference.request import Request, blocks_for
 from policies.view import DecodeView, PrefillView, RequestView, RouterView, UplinkView
 
 

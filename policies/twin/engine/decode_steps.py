@@ -10,8 +10,7 @@ import numpy as np
 from policies.compiled import kernel
 from policies.kernel_types import CAP, FACTOR, FIRST_BEND
 from policies.law_kernel import bent, decode_residual
-from policies.twin.engine_links import draw, duration_ns
-from policies.twin.engine_state import (
+from policies.twin.engine.columns import (
     D_END,
     D_GENERATED,
     D_INFLIGHT_BLOCKS,
@@ -27,10 +26,9 @@ from policies.twin.engine_state import (
     D_TOKENS,
     DECODE_STEPS,
     NEVER,
-    Decode,
-    Float64,
-    Int64,
 )
+from policies.twin.engine.links import draw, duration_ns
+from policies.twin.engine.parts import Decode, Float64, Int64
 
 
 @kernel

@@ -6,10 +6,7 @@ import numpy as np
 
 from policies.compiled import kernel
 from policies.law_kernel import prefill_s
-from policies.twin.engine_decode_steps import count_step, start_step
-from policies.twin.engine_heap import heap_push, heap_remove
-from policies.twin.engine_links import queue_release, start_transfer
-from policies.twin.engine_state import (
+from policies.twin.engine.columns import (
     D_END,
     D_FREED,
     D_GENERATED,
@@ -49,11 +46,11 @@ from policies.twin.engine_state import (
     Q_RUNS,
     Q_STATUS,
     Q_STEP0,
-    Decode,
-    Int32,
-    Int64,
-    Links,
 )
+from policies.twin.engine.decode_steps import count_step, start_step
+from policies.twin.engine.heap import heap_push, heap_remove
+from policies.twin.engine.links import queue_release, start_transfer
+from policies.twin.engine.parts import Decode, Int32, Int64, Links
 
 COMPLETED, FAILED = 0, 3
 

@@ -6,8 +6,7 @@ import numpy as np
 
 from policies.compiled import kernel
 from policies.law_kernel import prefill_s
-from policies.twin.engine_links import draw, duration_ns, push_back, wake
-from policies.twin.engine_state import (
+from policies.twin.engine.columns import (
     BLOCKED,
     D_END,
     D_QUEUE_HEAD,
@@ -47,10 +46,9 @@ from policies.twin.engine_state import (
     Q_RELEASE_NEXT,
     Q_REST,
     Q_TAKEN,
-    Int32,
-    Int64,
-    Prefill,
 )
+from policies.twin.engine.links import draw, duration_ns, push_back, wake
+from policies.twin.engine.parts import Int32, Int64, Prefill
 
 
 @kernel

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from policies.compiled import kernel
-from policies.twin.engine_state import (
+from policies.twin.engine.columns import (
     D_DRAINING,
     D_END,
     D_LAND_HEAD,
@@ -30,9 +30,8 @@ from policies.twin.engine_state import (
     X_PHASE,
     X_REQUEST,
     X_SINCE,
-    Int64,
-    Links,
 )
+from policies.twin.engine.parts import Int64, Links
 
 
 @kernel
