@@ -5,7 +5,7 @@ A scenario is a function of its number alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -21,6 +21,12 @@ from policies.policy import ClassPolicy, Policy
 from policies.twin.cluster import Cluster, Discipline, Node, RouterSetup, Uplink
 from policies.twin.outcomes import Noise
 from policies.twin.workload import NAMED, NUMBERS, Arrivals, Workload
+from tests.policies.twin.scenario import Scenario
+from tests.policies.twin.vary_decode import vary_decode
+from tests.policies.twin.vary_faults import vary_faults
+from tests.policies.twin.vary_links import vary_links
+from tests.policies.twin.vary_prefill import vary_prefill
+from tests.policies.twin.vary_routers import vary_routers
 
 SCENARIOS = 240
 FAMILIES = ("routecal", "lowest_utilisation", "gated_utilisation", "lmetric", "round_robin")
@@ -28,19 +34,8 @@ NS = 1_000_000_000
 MS = 1_000_000
 
 
-@dataclass(frozen=True)
-class Scenario:
-    """Arguments of a replay."""
-
-    cluster: Cluster
-    laws: Estimators
-    decision_laws: Estimators | None
-    policy: Policy
-    workload: Workload
-    seed: int
-    estimated_output: np.ndarray | None
-    expected_output: np.ndarray | None
-    noise: Noise | None
+VARY = (vary_prefill, vary_decode, vary_links, vary_routers, vary_faults)
+"""Each draws from numbers of its own, so that a new rule in one part leaves the others' scenarios as they were."""
 
 
 def build(number: int) -> Scenario:
@@ -67,6 +62,8 @@ def build(number: int) -> Scenario:
         expected_output=believed.astype(np.int32) if fixed else None,
         noise=make_noise(rng) if rng.random() < 0.5 else None,
     )
+    for part, vary in enumerate(VARY, start=1):
+        scenario = vary(np.random.default_rng([number, part]), scenario)
     return on_grid(scenario) if number % 3 == 0 else scenario
 
 

@@ -11,7 +11,8 @@ import pytest
 from policies.twin.outcomes import Replay, Status
 from policies.twin.reference.pool import replay_reference
 from policies.twin.replay import replay
-from tests.policies.twin.scenarios import FAMILIES, SCENARIOS, Scenario, build
+from tests.policies.twin.scenario import Scenario
+from tests.policies.twin.scenarios import FAMILIES, SCENARIOS, build
 
 AT_LEAST = 30
 COLUMNS = [field.name for field in fields(Replay) if field.name != "counters"]

@@ -16,7 +16,8 @@ from policies.twin.outcomes import NOT_YET, Status
 from policies.twin.reference.pool import Pool, replay_reference, requests_of
 from policies.twin.reference.request import TRANSFER_NOISE, Request, multiplier
 from policies.twin.workload import Workload
-from tests.policies.twin.scenarios import NS, Scenario, build
+from tests.policies.twin.scenario import Scenario
+from tests.policies.twin.scenarios import NS, build
 
 numbers = st.integers(min_value=1_000, max_value=1_000_000)
 few = settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

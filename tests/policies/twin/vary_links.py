@@ -1,0 +1,12 @@
+"""Scenarios with other rules of transfers."""
+
+from __future__ import annotations
+
+from numpy.random import Generator
+
+from tests.policies.twin.scenario import Scenario
+
+
+def vary_links(rng: Generator, scenario: Scenario) -> Scenario:
+    """The scenario with rules of this part drawn anew."""
+    return scenario
