@@ -62,7 +62,7 @@ format: install ## rewrite the sources in the house format
 	$(BIN)/ruff format $(SOURCES)
 
 bench: install ## speed and memory of the parts that run thousands of times
-	@for name in $(basename $(notdir $(filter-out benchmarks/__init__.py,$(wildcard benchmarks/*.py)))); do $(BIN)/python -m benchmarks.$$name; done
+	@for name in $(basename $(notdir $(filter-out benchmarks/__init__.py,$(wildcard benchmarks/*.py)))) fidelity replay; do $(BIN)/python -m benchmarks.$$name; done
 
 golden-update: install ## write tests/golden anew and show what changed
 	ROUTECAL_GOLDEN_UPDATE=1 $(PYTEST) -q -m "not slow" -k golden || true

@@ -51,14 +51,15 @@ def ingest(
     class_rules: Sequence[ClassRule] = (),
     facts: PoolFacts | None = None,
     name_key: bytes | None = None,
+    trace: Path | None = None,
 ) -> IngestReport:
     """Reads files, folders and glob patterns into the lake. Reading a file again adds no row.
 
     `format` is a reader's name or `auto`, which recognises each file by its content. A table's partition day is the UTC
     day of arrival (requests), of the sample (node_loads) or of the decision (decisions). Files are streamed: memory
     does not grow with them. With several files, one that cannot be read at all is reported and counts as one
-    quarantined row. `facts` of the pool sharpen the firewall; `name_key` hashes tenants and sessions, the lake's own
-    if it is None.
+    quarantined row. `facts` of the pool sharpen the firewall; `name_key` hashes tenants and sessions (None: the lake's
+    own). `trace`: what was replayed, for logs of a replay that does not keep block hashes.
 
     Raises SourceError if there is no file, or nothing in any file could be read.
     """
@@ -68,7 +69,7 @@ def ingest(
     with Staging(lake.root) as staging:
         logs = find_logs([paths] if isinstance(paths, Path) else paths, staging.new_part)
         context = _Context(
-            pool, lake, NodeNames(aliases), tuple(class_rules), starts_at_us, facts or PoolFacts(), name_key
+            pool, lake, NodeNames(aliases), tuple(class_rules), starts_at_us, facts or PoolFacts(), name_key, trace
         )
         run = _Run(context, staging)
         for log in logs:
@@ -96,6 +97,7 @@ class _Context:
     starts_at_us: int | None
     facts: PoolFacts
     name_key: bytes | None
+    trace: Path | None
 
 
 @dataclass(slots=True)
@@ -106,6 +108,7 @@ class _FileRows:
     judge: Judge
     digest: str
     skipped: Counter[str] = field(default_factory=Counter)
+    told: Counter[str] = field(default_factory=Counter)
     bad: list[pl.DataFrame] = field(default_factory=list)
     parsed: int = 0
     lines_bad: int = 0
@@ -121,7 +124,7 @@ class _Run:
         self._counts: Counter[str] = Counter()
         self._rules: Counter[str] = Counter()
         self._samples: dict[str, dict[str, Any]] = {}
-        self._skipped: Counter[str] = Counter()
+        self._skipped, self._told = Counter[str](), Counter[str]()
         self._corrected: Counter[str] = Counter()
         self._offsets: dict[str, int] = {}
         self._formats: set[str] = set()
@@ -144,7 +147,8 @@ class _Run:
         Raises SourceError if the file cannot be read or no line of it is of the format.
         """
         digest = log_digest(log.path)
-        context = ReadContext(self._c.pool, log.name, self._c.starts_at_us, headers_of(self._c.class_rules))
+        headers = headers_of(self._c.class_rules)
+        context = ReadContext(self._c.pool, log.name, self._c.starts_at_us, headers, self._c.trace)
         held = _FileRows(self._staging.file(), judge_of(reader.table, self._c.facts), digest)
         try:
             for batch in reader.read(log.path, context):
@@ -206,6 +210,7 @@ class _Run:
             rules=dict(sorted(self._rules.items())),
             partitions=sorted(self._partitions),
             skipped_kinds=dict(sorted(self._skipped.items())),
+            told=dict(sorted(self._told.items())),
             recognised=dict(sorted(self._recognised.items())),
             unreadable=self.unreadable,
             unmapped=dict(sorted(self._c.nodes.unmapped.items())),
@@ -219,9 +224,9 @@ class _Run:
     def _take(self, batch: Batch, reader: Reader, log: LogFile, held: _FileRows) -> None:
         """Checks a batch and stages its rows by what becomes of them."""
         table = reader.table
-        kinds = {kind: count for kind, count in batch.skipped.items() if count}
-        held.skipped.update(kinds)
-        held.parsed += batch.frame.height + sum(kinds.values())
+        held.skipped.update({kind: count for kind, count in batch.skipped.items() if count})
+        held.told.update({kind: count for kind, count in batch.told.items() if count})
+        held.parsed += batch.frame.height + sum(batch.skipped.values())
         held.lines_bad += len(batch.bad)
         held.bad += [rows for rows in (bad_lines(batch.bad, reader.name, log.name),) if rows.height]
         if batch.frame.is_empty():
@@ -241,6 +246,7 @@ class _Run:
         self._offsets.update(verdict.offsets_us)
         self._formats.add(reader.name)
         self._skipped.update(held.skipped)
+        self._told.update(held.told)
         # Counted where rows come in, so that one that is lost on its way shows.
         self._counts["read"] += held.parsed + held.lines_bad
         self._counts["duplicates"] += held.duplicates

@@ -14,6 +14,7 @@ class IngestReport:
     that was left to ingest. `rules`: first broken rule -> rows, and `samples`: rule -> where the first
     such row stands and why. `skipped_kinds` sums to `skipped`. `partitions`: those that hold rows of these files.
     `unreadable`: file -> why nothing in it could be read. `unmapped`: node name without a valid alias -> rows.
+    `told`: what a reader says of rows that it read -> rows, such as those that the replayed trace does not have.
     `corrected`: rule -> rows that were set right and accepted; `clock_offsets_us`: node -> what was added to its times.
     `derived`: table -> rows that follow from these (not counted in read); `derived_rules`: those that broke a rule.
     """
@@ -29,6 +30,7 @@ class IngestReport:
     partitions: list[str]
     recognised: dict[str, str] = field(default_factory=dict)
     skipped_kinds: dict[str, int] = field(default_factory=dict)
+    told: dict[str, int] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
     unmapped: dict[str, int] = field(default_factory=dict)
     samples: dict[str, dict[str, Any]] = field(default_factory=dict)

@@ -1,19 +1,21 @@
 """Observed engine steps of every source as training tables: for each node and phase its finest source, none twice.
 
 Finest first: forward passes (each step by itself), times of stages (steps rebuilt from prompts' starts and ends),
-counters of the engine (means between two readings), scraped metrics (means, without the number of steps).
+counters of the engine (means between two readings), scraped metrics (means, without the number of steps), first steps
+of requests (where nothing else tells of a D).
 """
 
 from __future__ import annotations
 
 import polars as pl
 
+from features.first_steps import first_steps
 from features.tables import decode_steps, prefill_steps
 
 MIN_ROWS = 20
 """A finer source with fewer rows of a node does not stand in for a coarser one with this many."""
-PASSES, STAGES, MOMENTS = "passes", "stages", "decode_moments"
-FINEST_FIRST = (PASSES, STAGES, MOMENTS, "prefill_counters", "prometheus")
+PASSES, STAGES, MOMENTS, FIRST_STEPS = "passes", "stages", "decode_moments", "first_steps"
+FINEST_FIRST = (PASSES, STAGES, MOMENTS, "prefill_counters", "prometheus", FIRST_STEPS)
 _PREFILL = {
     "node": pl.String,
     "started_at_us": pl.Int64,
@@ -73,17 +75,20 @@ def prefill_table(requests: pl.DataFrame, steps: pl.DataFrame, chunk_tokens: int
     ).sort("started_at_us", "node", "busy_us", "new_tokens")
 
 
-def decode_table(node_loads: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+def decode_table(node_loads: pl.DataFrame, steps: pl.DataFrame, requests: pl.DataFrame) -> pl.DataFrame:
     """One row a window of a node with decode steps, sorted by time and node; columns as `tables.decode_steps`.
 
     `steps`: the table of that name; its rows of decode moments are made anew from `node_loads`. A row of metrics tells
-    only its time and tokens: the samples of the node at its ends tell the batch, and tokens over batch the steps.
+    only its time and tokens: the samples of the node at its ends tell the batch, and tokens over batch the steps. The
+    first steps of requests count for nodes that nothing else tells of (features/first_steps.py).
     """
     told = steps.filter(pl.col("phase") == "decode").with_columns(source=_source(), drift=pl.lit(None, pl.Float64))
     single = told.filter(pl.col("source") == PASSES)
     coarse = told.filter(~pl.col("source").is_in([PASSES, MOMENTS]))
+    joined = first_steps(requests).with_columns(source=pl.lit(FIRST_STEPS), drift=pl.lit(0.0))
     return _finest(
-        [single.with_columns(drift=pl.lit(0.0)), decode_steps(node_loads), _with_batch(coarse, node_loads)], _DECODE
+        [single.with_columns(drift=pl.lit(0.0)), decode_steps(node_loads), _with_batch(coarse, node_loads), joined],
+        _DECODE,
     ).sort("observed_at_us", "node", "busy_us")
 
 

@@ -25,11 +25,13 @@ def transfers(
     *,
     kv_bytes_per_token: float | None = None,
     block_tokens: int | None = None,
+    contention: str = "share",
 ) -> pl.DataFrame:
     """One row a transfer between two nodes that `facts` knows, sorted by start and request id.
 
     facts: node -> (rack, port bytes/s); uplinks: (rack of P, rack of D) -> bytes/s, shared by all transfers of that
     direction; racks without one are joined without a limit. `kv_bytes_per_token`, `block_tokens`: of the pool.
+    `contention` "none": each transfer has what it would have alone; the speeds of its resources are left out.
 
     Columns: request_id, prefill_node, decode_node, path (local | cross), started_at_us, duration_us, bytes (on the
     wire; null = not logged, the row is a flow beside others only), descriptors, share_bytes_per_s = mean over the
@@ -87,11 +89,12 @@ def transfers(
         )
     )
     all_of_them = shares(flows(table))
-    return table.with_columns(
+    found = table.with_columns(
         share_bytes_per_s=pl.Series(all_of_them.share, dtype=pl.Float64),
         alone_bytes_per_s=pl.Series(all_of_them.alone, dtype=pl.Float64),
         shared_frac=pl.Series(all_of_them.shared_frac, dtype=pl.Float64),
     )
+    return found if contention == "share" else _uncontended(found)
 
 
 def flows(table: pl.DataFrame) -> Flows:
@@ -128,3 +131,9 @@ def _numbered(names: pl.Series) -> Int64:
     known = names.drop_nulls().unique().sort()
     numbers = names.replace_strict(known, pl.int_range(len(known), eager=True), default=NONE, return_dtype=pl.Int64)
     return numbers.fill_null(NONE).to_numpy()
+
+
+def _uncontended(table: pl.DataFrame) -> pl.DataFrame:
+    return table.with_columns(share_bytes_per_s=pl.col("alone_bytes_per_s"), shared_frac=pl.lit(0.0)).drop(
+        f"{name}_bytes_per_s" for name in RESOURCES
+    )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypeVar, cast
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeVar, cast
 
 import polars as pl
 
@@ -29,7 +29,8 @@ class TrainTables:
 
     `capacity_tokens`: KV tokens that fit on the largest D node, None = unknown. `cache`: uses of prefix caches, None =
     caches are as settings say; `prefill_blocks`: usable blocks of P nodes, of `block_tokens` tokens. `node_type`:
-    node -> type of node, as `models.gpus` names types; a node that is not named has no type of its own.
+    node -> type of node, as `models.gpus` names types; a node that is not named has no type of its own. `contention`:
+    of the pool's links.
     """
 
     lengths: pl.DataFrame
@@ -41,6 +42,7 @@ class TrainTables:
     prefill_blocks: Mapping[str, float] = field(default_factory=dict)
     block_tokens: int | None = None
     node_type: Mapping[str, str] = field(default_factory=dict)
+    contention: Literal["share", "none"] = "share"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,8 @@ def fit_estimators(
     cache = found("cache", "cache", lambda: _fit_cache(tables))
     if length is None or prefill is None or decode is None or transfer is None or cache is None:
         raise _together(problems)
-    estimators = Estimators(length.law, prefill.laws, decode.laws, transfer.law, risk or RiskSigma(), cache.law)
+    sending = replace(transfer.law, contention=tables.contention)
+    estimators = Estimators(length.law, prefill.laws, decode.laws, sending, risk or RiskSigma(), cache.law)
     to_dict(estimators)
     return estimators, FitReport(length, prefill, decode, transfer, cache)
 

@@ -17,6 +17,7 @@ from pipelines.commands.names import names
 from pipelines.commands.nightly import nightly
 from pipelines.commands.policy import policy_app
 from pipelines.commands.record import record_app
+from pipelines.commands.replay import replay
 from pipelines.commands.sql import sql
 from pipelines.console import WRONG_USE, Mode, command, emit, say
 
@@ -35,6 +36,7 @@ app.command()(command(names))
 app.command()(command(diagnose))
 app.command()(command(compare))
 app.command()(command(nightly))
+app.command()(command(replay))
 app.add_typer(policy_app)
 app.command()(command(demo))
 app.command()(command(emulate))

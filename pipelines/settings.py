@@ -18,8 +18,9 @@ from features.kv import KvGeometry, bytes_per_s
 from features.naming import Alias, ClassRule
 from policies.evidence.fidelity import FidelityLimits
 from policies.evidence.sweep import SweepPlan
+from policies.families.registry import moment_of
 from policies.objective import Goal
-from policies.policy import ClassPolicy, Policy
+from policies.policy import ClassPolicy, DecodeMoment, Policy
 from policies.search import Budget
 from policies.twin.cluster import Discipline, RouterSetup
 
@@ -48,7 +49,7 @@ class Span:
 @dataclass(frozen=True, slots=True)
 class PoolNode:
     """A node while it is part of the pool. `blocks` None = learned from telemetry; `kind` as `models.gpus` names types,
-    None = unknown.
+    None = unknown. `classes`: SLO classes that it serves, () = all.
     """
 
     name: str
@@ -58,6 +59,7 @@ class PoolNode:
     port_gbps: float
     valid: Span
     kind: str | None = None
+    classes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,9 @@ class Pool:
     """One pool. `classes` and `goal` are in the same order: a request's class index is its place there.
 
     `incumbent` carries the risk tables of an unfitted pool. `families`: what the pool's router can run. `warm_up_s`:
-    seconds of traffic before a replayed window that do not count.
+    seconds of traffic before a replayed window that do not count. `priority`: by class, in the queues of P
+    nodes; 0 where none stands. `decode_chosen`: when the pool's router
+    chooses D, None = as each family does.
     """
 
     name: str
@@ -141,6 +145,8 @@ class Pool:
     warm_up_s: float
     search: SearchSettings
     gates: GateSettings
+    priority: Mapping[str, int]
+    decode_chosen: DecodeMoment | None
 
     def facts(self) -> PoolFacts:
         """What the firewall of ingest may hold its logs against."""
@@ -150,6 +156,10 @@ class Pool:
             chunk_tokens=self.discipline.chunk_tokens,
             tensor_parallel=self.tensor_parallel,
         )
+
+    def moment_of(self, family: str) -> DecodeMoment:
+        """When D is chosen where the pool's router runs a family."""
+        return self.decode_chosen or moment_of(family)
 
     def node_types(self) -> dict[str, str]:
         """Node -> its type, as it is described last; nodes of unknown type are left out."""
@@ -223,9 +233,10 @@ def parse_settings(text: str, *, base: Path, place: str = SETTINGS_NAME) -> Sett
     """The settings of a TOML text; relative paths in it start at `base`. Errors as `load_settings`."""
     from pipelines.settings_build import build
     from pipelines.settings_errors import validated
+    from pipelines.settings_file import SettingsFile
 
     try:
         table = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # no TOML, or a number or nesting that no settings need
         raise SettingsError("settings must be TOML", value=str(error), place=place) from error
-    return build(validated(table, place), base=base, place=place)
+    return build(validated(table, place, SettingsFile), base=base, place=place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from pathlib import Path
 
 from features.errors import RoutecalError, SettingsError
@@ -22,18 +23,20 @@ from pipelines.settings import (
     Storage,
 )
 from pipelines.settings_file import ClassFile, PoolFile, SettingsFile, as_us
-from pipelines.settings_pool_file import BYTES, KvFile
+from pipelines.settings_pool_file import BYTES, EngineFile, KvFile, RouterFile
 from pipelines.settings_refused import refuse
 from pipelines.settings_rules import check_pool, covers_every_prompt
 from policies.evidence.fidelity import FidelityLimits
 from policies.evidence.sweep import SweepPlan
-from policies.families.registry import FAMILIES
+from policies.families.registry import SIMPLE, moment_of, params_row
 from policies.objective import ClassTarget, Goal
 from policies.policy import DEFAULT_WEIGHTS, ClassPolicy, Policy
 from policies.search import Budget
 from policies.twin.cluster import Discipline, RouterSetup
+from policies.twin.profiles import PROFILES
 
 NS_PER_MS = 1_000_000
+_RULES = {field.name for field in fields(Discipline)}
 DEFAULT_TARGETS = ClassFile(ttft_target_ms=2000.0, tpot_target_ms=50.0)
 """Targets of the class `default` where the settings describe none; they are printed."""
 
@@ -41,7 +44,7 @@ DEFAULT_TARGETS = ClassFile(ttft_target_ms=2000.0, tpot_target_ms=50.0)
 def build(file: SettingsFile, *, base: Path, place: str) -> Settings:
     """Checked settings; relative paths start at `base`. SettingsError for a rule across keys."""
     notices: list[str] = []
-    pools = {name: _pool(name, pool, place, notices) for name, pool in file.pools.items()}
+    pools = {name: build_pool(name, pool, place, notices) for name, pool in file.pools.items()}
     runs = base / file.storage.runs
     return Settings(
         base=base,
@@ -62,7 +65,8 @@ def build(file: SettingsFile, *, base: Path, place: str) -> Settings:
     )
 
 
-def _pool(name: str, file: PoolFile, place: str, notices: list[str]) -> Pool:
+def build_pool(name: str, file: PoolFile, place: str, notices: list[str]) -> Pool:
+    """One pool, checked; `notices` gets what was filled in. SettingsError for a rule across keys."""
     refuse(name, file, place)
     check_pool(name, file, place)
     classes = _classes(name, file, notices)
@@ -79,8 +83,29 @@ def _pool(name: str, file: PoolFile, place: str, notices: list[str]) -> Pool:
         raise SettingsError(error.rule, value=error.value, place=at, hint=error.hint) from error
 
 
+def _discipline(engine: EngineFile) -> Discipline:
+    """The profile's rules with the fields that the file gives."""
+    rules = Discipline() if engine.profile is None else PROFILES[engine.profile]
+    given = {name: getattr(engine, name) for name in engine.model_fields_set & _RULES}
+    if "order" in engine.model_fields_set:
+        given["queue_order"] = engine.order
+    return replace(rules, **given)
+
+
+def _routers(router: RouterFile) -> RouterSetup:
+    return RouterSetup(
+        count=router.count,
+        loss_frac=router.loss_frac,
+        correct_age=router.correct_age,
+        cache_loss_frac=router.cache_loss_frac,
+        **{
+            f"{name}_ns": round(getattr(router, f"{name}_ms") * NS_PER_MS)
+            for name in ("period", "delay", "lease", "cache_period", "cache_delay")
+        },
+    )
+
+
 def _checked_pool(name: str, file: PoolFile, classes: dict[str, ClassFile]) -> Pool:
-    engine, router = file.engine, file.router
     aliases = tuple(
         Alias(name=alias, node=entry.node, valid_from_us=as_us(entry.valid_from), valid_to_us=as_us(entry.valid_to))
         for entry in file.aliases
@@ -91,20 +116,9 @@ def _checked_pool(name: str, file: PoolFile, classes: dict[str, ClassFile]) -> P
         name=name,
         model=file.model,
         kv=_geometry(file.kv),
-        discipline=Discipline(
-            chunk_tokens=engine.chunk_tokens,
-            prefill_max_seqs=engine.prefill_max_seqs,
-            decode_max_seqs=engine.decode_max_seqs,
-            reservations_per_boundary=engine.reservations_per_boundary,
-            release=engine.release,
-        ),
-        router=RouterSetup(
-            count=router.count,
-            period_ns=round(router.period_ms * NS_PER_MS),
-            delay_ns=round(router.delay_ms * NS_PER_MS),
-            lease_ns=round(router.lease_ms * NS_PER_MS),
-        ),
-        families=router.families or FAMILIES,
+        discipline=_discipline(file.engine),
+        router=_routers(file.router),
+        families=file.router.families or SIMPLE,
         nodes=tuple(
             PoolNode(
                 name=n,
@@ -114,6 +128,7 @@ def _checked_pool(name: str, file: PoolFile, classes: dict[str, ClassFile]) -> P
                 port_gbps=e.port_gbps,
                 valid=Span(as_us(e.valid_from), as_us(e.valid_to)),
                 kind=type_name(e.gpu, e.tensor_parallel or file.tensor_parallel),
+                classes=e.classes,
             )
             for e in file.nodes
             if e.role != "colocated"
@@ -147,6 +162,8 @@ def _checked_pool(name: str, file: PoolFile, classes: dict[str, ClassFile]) -> P
             fidelity=FidelityLimits(**file.gates.fidelity.model_dump()),
             sweep=SweepPlan(level=file.gates.carried_at),
         ),
+        decode_chosen=file.engine.decode_chosen,
+        priority={label: each.priority for label, each in classes.items()},
     )
 
 
@@ -194,14 +211,19 @@ def _class_policy(name: str, file: ClassFile) -> ClassPolicy:
 
 
 def _incumbent(file: PoolFile, classes: dict[str, ClassFile]) -> Policy:
-    numbers = file.incumbent.model_dump(exclude={"weights"})
+    numbers = file.incumbent.model_dump(exclude={"weights", "params"})
+    if "decode_moment" not in file.incumbent.model_fields_set:
+        numbers["decode_moment"] = file.engine.decode_chosen or moment_of(file.incumbent.family)
     weights = file.incumbent.weights or DEFAULT_WEIGHTS
+    family, given = file.incumbent.family, file.incumbent.params
+    params = () if given is None else params_row(family, given)
     described = [_class_policy(label, each) for label, each in classes.items()]
     return Policy(
         classes=tuple(
             ClassPolicy(c.name, c.objective, c.ttft_target_s, c.tpot_target_s, weights, c.quantile, c.reserve_blocks)
             for c in described
         ),
+        params=params,
         **numbers,
     )
 

@@ -28,7 +28,7 @@ def to_cluster(pool: Pool, *, at_us: int | None = None, blocks: Mapping[str, int
                 place=f"pools.{pool.name}.nodes, {entry.name}",
                 hint="set `blocks`, or ingest telemetry that tells them",
             )
-        return Node(entry.name, entry.rack, size, entry.port_gbps)
+        return Node(entry.name, entry.rack, size, entry.port_gbps, entry.classes)
 
     nodes = [entry for entry in pool.nodes if valid(entry)]
     for role in ("prefill", "decode"):

@@ -5,35 +5,36 @@ from __future__ import annotations
 from collections.abc import Mapping
 from difflib import get_close_matches
 from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from features.errors import SettingsError
-from pipelines.settings_file import SettingsFile
+
+M = TypeVar("M", bound=BaseModel)
 
 
-def validated(table: Mapping[str, Any], place: str) -> SettingsFile:
-    """The table as it is written.
+def validated(table: Mapping[str, Any], place: str, model: type[M]) -> M:
+    """The table as it is written; `model` says what may stand in it.
 
     Raises SettingsError for the first broken rule; an unknown key comes before a missing one, which it often explains.
     """
     try:
-        return SettingsFile.model_validate(table)
+        return model.model_validate(table)
     except ValidationError as error:
         found = sorted(error.errors(include_url=False), key=lambda e: e["type"] != "extra_forbidden")
-        raise _to_error(found[0], len(found), place) from None
+        raise _to_error(found[0], len(found), place, model) from None
 
 
-def _to_error(first: ErrorDetails, count: int, place: str) -> SettingsError:
+def _to_error(first: ErrorDetails, count: int, place: str, model: type[BaseModel]) -> SettingsError:
     location = [part for part in first["loc"] if part not in {"date", "datetime", "[key]"}]
     # Pydantic adds the branch of a union, `constrained-str` or `function-...`, which is no key of the file.
     location = [part for part in location if isinstance(part, int) or not part.startswith(("constrained", "function"))]
     value = None if first["type"] == "missing" else first["input"]
     if isinstance(value, Mapping):
         value = sorted(value)
-    hints = [_hint(first["type"], location)]
+    hints = [_hint(first["type"], location, model)]
     if count > 1:
         hints.append(f"{count - 1} more of the file's values break a rule")
     return SettingsError(
@@ -63,9 +64,9 @@ def _rule(first: ErrorDetails) -> str:
     return message[0].lower() + message[1:]
 
 
-def _hint(kind: str, location: list[int | str]) -> str:
+def _hint(kind: str, location: list[int | str], model: type[BaseModel]) -> str:
     if kind == "extra_forbidden":
-        known = sorted(_fields(location[:-1]))
+        known = sorted(_fields(location[:-1], model))
         close = get_close_matches(str(location[-1]), known, n=1)
         return f"did you mean `{close[0]}`?" if close else f"known here: {', '.join(known)}"
     if kind == "timezone_aware":
@@ -73,9 +74,9 @@ def _hint(kind: str, location: list[int | str]) -> str:
     return ""
 
 
-def _fields(location: list[int | str]) -> set[str]:
+def _fields(location: list[int | str], model: type[BaseModel]) -> set[str]:
     """Keys that may stand in the table at a location."""
-    at: Any = SettingsFile
+    at: Any = model
     for part in location:
         if isinstance(at, type) and issubclass(at, BaseModel):
             at = at.model_fields[str(part)].annotation

@@ -10,7 +10,17 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, Field, StringConstraints
 
-from pipelines.settings_pool_file import DAY_MS, EngineFile, KvFile, NodesFile, RouterFile, Strict, UplinkFile, When
+from pipelines.settings_pool_file import (
+    DAY_MS,
+    INT32,
+    EngineFile,
+    KvFile,
+    NodesFile,
+    RouterFile,
+    Strict,
+    UplinkFile,
+    When,
+)
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Frac = Annotated[float, Field(gt=0, lt=1)]
@@ -61,6 +71,7 @@ class ClassFile(Strict):
     weight: float = Field(1.0, gt=0, description="what a request of this class is worth")
     quantile: Frac = Field(0.9, description="level of the output length that is booked")
     reserve_blocks: float = Field(0.0, ge=0, description="blocks of D that stay free; the search moves a multiplier")
+    priority: int = Field(0, ge=0, le=INT32, description="lower first, where engines queue by priority")
 
 
 class SourceFile(Strict):
@@ -94,8 +105,11 @@ class IncumbentFile(Strict):
     same_rack: Literal["none", "prefill_first", "decode_first"] = "none"
     when_full: Literal["queue", "reject"] = "queue"
     unknown: Literal["worst", "exclude"] = "worst"
-    weights: tuple[float, float, float, float, float, float, float] | None = Field(
-        None, description="w1..w7 of the family `routecal`; none = the default policy's"
+    weights: tuple[float, ...] | None = Field(
+        None, description="w1..w9 of the family `routecal`, or the first seven; none = the default policy's"
+    )
+    params: dict[str, float | bool | str] | None = Field(
+        None, description="the family's own parameters, all of them; none = its defaults (`routecal policy import`)"
     )
     high_water: Frac = 0.85
     horizon_s: float = Field(30.0, gt=0)
@@ -103,6 +117,12 @@ class IncumbentFile(Strict):
     release_floor: float = Field(1.0, gt=0, description="blocks/s")
     temperature_p_s: float = Field(0.0, ge=0)
     temperature_d_s: float = Field(0.0, ge=0)
+    decode_moment: Literal["arrival", "decode_first", "handoff", "recheck"] = "arrival"
+    draws_p: int = Field(0, ge=0, description="0 = all")
+    draws_d: int = Field(0, ge=0)
+    hysteresis_s: float = Field(0.0, ge=0)
+    dwell_s: float = Field(0.0, ge=0)
+    half_life_s: float = Field(0.0, ge=0, description="of sampled rates; 0 = the last ones alone")
 
 
 class SearchFile(Strict):

@@ -20,6 +20,7 @@ BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
 INT32, DAY_MS = 2**31 - 1, 86_400_000
 Gbps = Annotated[float, Field(gt=0, le=100_000)]
 """No port is faster: a larger number is in bits a second."""
+Lost = Annotated[float, Field(ge=0, lt=1)]
 
 
 def _with_offset(value: object) -> object:
@@ -58,6 +59,9 @@ class KvFile(Strict):
 class EngineFile(Strict):
     """Discipline and limits of the engines (docs/twin.md says what each rule does)."""
 
+    profile: Literal["sglang", "vllm", "dynamo-replay"] | None = Field(
+        None, description="the rules of a known engine, which the fields that are given here override"
+    )
     chunk_tokens: int = Field(8192, ge=1, le=INT32, description="token budget of a prefill step")
     prefill_max_seqs: int = Field(256, ge=1, description="prompts in one prefill step")
     decode_max_seqs: int = Field(256, ge=2, description="sequences in one decode step")
@@ -65,12 +69,25 @@ class EngineFile(Strict):
     release: Literal["transfer", "activation"] = Field(
         "transfer", description="P frees KV when it was sent, or when D activated the request"
     )
-    order: str = Field("fifo", description="order of the prefill queue: fifo")
-    preemption: str = Field("recompute", description="what becomes of a preempted sequence: recompute")
-    decode_chosen: str = Field("arrival", description="when D is chosen: arrival (together with P)")
-    first_token: str = Field("decode", description="where the first token is made: decode")
+    step_tokens: Literal["sum", "mean"] = Field("sum", description="tokens of a step: sum, or by mean positions")
+    contention: Literal["share", "none"] = Field("share", description="transfers share ports, or run as if alone")
+    boundary_order: Literal["readmit_first", "reserve_first"] = "readmit_first"
+    growth_lag: int = Field(0, ge=0, le=1, description="1 = a token's block is taken when its KV is computed")
+    share_prompt_blocks: bool = Field(False, description="prompt blocks that sequences of a D share count once")
+    recompute: Literal["prefill", "steps"] = Field("prefill", description="how a preempted sequence is computed again")
+    readmission: Literal["last_preempted", "first_preempted"] = "last_preempted"
+    admission_reserve_blocks: int = Field(0, ge=0, description="free blocks that a reservation on D leaves")
+    order: str = Field("fifo", description="order of the prefill queue: fifo, or priority (of the class) first")
+    preemption: Literal["recompute", "swap"] = Field("recompute", description="what becomes of a preempted sequence")
+    swap_gbps: Gbps = Field(256.0, description="of KV to and from host memory, 10^9 bits a second")
+    decode_chosen: Literal["arrival", "decode_first", "handoff", "recheck"] | None = Field(
+        None, description="when the pool's router chooses D; none = as the family at hand does it"
+    )
+    first_token: Literal["decode", "prefill"] = Field("decode", description="who makes an answer's first token")
     tiers: tuple[str, ...] = Field(("hbm",), description="where KV is cached: hbm")
-    transfer_overlap: bool = Field(False, description="KV is sent layer by layer while prefill runs")
+    transfer_overlap: bool = Field(
+        False, description="KV is sent layer by layer while prefill runs; the transfer law says how much of it"
+    )
     decode_prefix_reuse: bool = Field(False, description="D keeps prefixes that spare a transfer")
     lora: bool = False
     speculative_decoding: bool = False
@@ -83,6 +100,13 @@ class RouterFile(Strict):
     period_ms: float = Field(0.0, ge=0, le=DAY_MS, description="between two samples of a node; 0 = the live state")
     delay_ms: float = Field(0.0, ge=0, le=DAY_MS, description="from a sample to its use")
     lease_ms: float = Field(60_000.0, gt=0, le=DAY_MS, description="a booking on D ends at the latest then")
+    loss_frac: Lost = Field(0.0, description="samples that never come")
+    correct_age: bool = Field(False, description="a sample is brought up to now by what is expected since")
+    cache_period_ms: float = Field(
+        0.0, ge=0, le=DAY_MS, description="between two reports of what prefix caches hold; 0 = every change at once"
+    )
+    cache_delay_ms: float = Field(0.0, ge=0, le=DAY_MS, description="from such a report to its use")
+    cache_loss_frac: Lost = Field(0.0, description="changes of prefix caches that no router learns of")
     families: tuple[str, ...] | None = Field(None, min_length=1, description="algorithms that it can run; none = all")
 
 
@@ -94,6 +118,7 @@ class NodesFile(Strict):
     rack: Rack = "rack0"
     blocks: int | None = Field(None, ge=1, le=INT32, description="usable KV blocks; none = learned from telemetry")
     port_gbps: Gbps = Field(description="P's egress or D's ingress, 10^9 bits a second")
+    classes: tuple[str, ...] = Field((), description="SLO classes that it serves; none = all")
     gpu: GpuName | None = Field(
         None,
         description="e.g. h100: nodes of one GPU and tensor parallel share their laws of step times; none = unknown",

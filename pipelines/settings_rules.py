@@ -14,7 +14,7 @@ from pipelines.settings import Span
 from pipelines.settings_file import ClassRuleFile, PoolFile, as_us
 from pipelines.settings_pool_file import NodesFile, UplinkFile
 from policies.evidence.gates import GATES
-from policies.families.registry import FAMILIES
+from policies.families.registry import SIMPLE
 
 _RANK = re.compile(r"/dp\d+$")
 
@@ -26,7 +26,7 @@ def check_pool(name: str, pool: PoolFile, place: str) -> None:
     _check_nodes(pool, root)
     _check_links(pool, root)
     _check_classes(pool, root)
-    families = pool.router.families or FAMILIES
+    families = pool.router.families or SIMPLE
     _known(
         pool.incumbent.family,
         families,
@@ -74,6 +74,10 @@ def _check_nodes(pool: PoolFile, root: str) -> None:
     for role in ("prefill", "decode"):
         if not any(entry.role == role for entry in pool.nodes):
             raise SettingsError("a pool must have P and D nodes", place=f"{root}.nodes", hint=f"none has role {role!r}")
+    for at, entry in enumerate(pool.nodes):
+        for label in entry.classes:
+            rule = "a node must serve classes of the pool"
+            _known(label, {*pool.classes, DEFAULT_CLASS}, rule, f"{root}.nodes[{at}].classes")
     named = [(name, _span(entry)) for entry in pool.nodes for name in entry.names]
     for (one, first), (other, second) in combinations(named, 2):
         if one == other and first.meets(second):

@@ -8,15 +8,27 @@ from typing import Any
 
 from models.portable.estimators import Estimators
 from policies.canonical import Json
-from policies.conformance_cases import Geometry, cases
-from policies.families.registry import FAMILIES, decide
+from policies.conformance_cases import cases
+from policies.conformance_views import Geometry
+from policies.families.registry import SIMPLE, decide
 from policies.policy import Policy
 from policies.policy_file import estimators_of, policy_of
 from policies.policy_models import JsonObject, PolicyFile
 from policies.scoring import Decision
 from policies.vector_models import VectorModel, view_from_model, view_to_json
 
-RULES = ("family", "unknown", "when_full", "same_rack", "temperature_p_s", "temperature_d_s")
+RULES = (
+    "family",
+    "unknown",
+    "when_full",
+    "same_rack",
+    "temperature_p_s",
+    "temperature_d_s",
+    "decode_moment",
+    "draws_p",
+    "draws_d",
+    "hysteresis_s",
+)
 """Fields of a policy that a vector sets itself."""
 
 
@@ -31,13 +43,13 @@ class Failure:
 
 
 def vectors(
-    policy: Policy, estimators: Estimators, geometry: Geometry, *, families: tuple[str, ...] = FAMILIES
+    policy: Policy, estimators: Estimators, geometry: Geometry, *, families: tuple[str, ...] = SIMPLE
 ) -> list[JsonObject]:
     """At least 20 vectors a family in JSON form, the same for the same input. Node names are those of the laws."""
     made = []
     for family in families:
         for case in cases(policy, estimators, geometry, family):
-            changed = replace(policy, family=family, **case.rules)
+            changed = _under(policy, {"family": family} | case.rules)
             made.append(
                 {
                     "name": f"{family}/{case.name}",
@@ -62,6 +74,8 @@ def check(file: PolicyFile) -> list[Failure]:
             continue
         found = decision_to_json(decision)
         expected = vector.expected.model_dump(mode="json")
+        for made, stated in zip(found["pairs"], expected["pairs"], strict=False):
+            made["terms"] = made["terms"][: len(stated["terms"])]  # an older vector has fewer
         failures += [
             Failure(vector.name, field, expected[field], found[field])
             for field in expected
@@ -72,7 +86,13 @@ def check(file: PolicyFile) -> list[Failure]:
 
 def vector_policy(policy: Policy, vector: VectorModel) -> Policy:
     """The file's policy under the rules of one vector."""
-    return replace(policy, **vector.rules.model_dump())
+    return _under(policy, vector.rules.model_dump())
+
+
+def _under(policy: Policy, rules: dict[str, Any]) -> Policy:
+    """The policy under other rules; another family decides with its default parameters."""
+    own = policy.params if rules["family"] == policy.family else ()
+    return replace(policy, params=own, **rules)
 
 
 def decision_to_json(decision: Decision) -> JsonObject:

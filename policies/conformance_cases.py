@@ -6,25 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from models.portable.estimators import Estimators
-from models.portable.steps import StepLaws
-from models.portable.transfer import egress, ingress, uplink
+from models.portable.transfer import egress, ingress
 from policies.canonical import Json
+from policies.conformance_views import Geometry, base_view, on_all_d, on_d, on_p, on_request
 from policies.policy import Policy
-from policies.view import DECODE_COLUMNS, PREFILL_COLUMNS, DecodeView, PrefillView, RequestView, RouterView, UplinkView
+from policies.view import DECODE_COLUMNS, PREFILL_COLUMNS, RouterView
 
-PORT = 25e9  # bytes/s
-UPLINK = 12.5e9
 UP = "up:"
-SEED = 0x5DEE_CE66_D1CE_CAFE  # above 2^53: a router must not read it as a double
-
-
-@dataclass(frozen=True, slots=True)
-class Geometry:
-    """The pool's units."""
-
-    block_tokens: int
-    kv_bytes_per_token: int
-    chunk_tokens: int
+KNOWN = ("total", "usable", "booked", "own")
+"""Starts of the columns that need no sample."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,110 +33,22 @@ PLAIN: dict[str, Json] = {
     "same_rack": "none",
     "temperature_p_s": 0.0,
     "temperature_d_s": 0.0,
+    "decode_moment": "arrival",
+    "draws_p": 0,
+    "draws_d": 0,
+    "hysteresis_s": 0.0,
 }
 
 
 def cases(policy: Policy, estimators: Estimators, geometry: Geometry, family: str) -> Iterator[Case]:
     """All cases of a family, at least 20."""
-    base = _base(policy, estimators, geometry)
-    for case in (*_shared(base), *_unknown(base), *_full(base)):
+    base = base_view(policy, estimators, geometry)
+    for case in (*_shared(base), *_unknown(base), *_full(base), *_late(base)):
         yield replace(case, rules=PLAIN | case.rules)
     pairs = (*_of_pairs(base, policy), *_of_laws(base, estimators))
     special = pairs if family == "routecal" else _of_nodes(base)
     for case in special:
         yield replace(case, rules=PLAIN | case.rules)
-
-
-def _base(policy: Policy, estimators: Estimators, geometry: Geometry) -> RouterView:
-    """Two P and three D in two racks, nothing unknown, room everywhere."""
-    block, chunk = geometry.block_tokens, geometry.chunk_tokens
-    prompt = chunk + 5 * block + 1
-    need = -(-(prompt + 4 * block) // block)
-    spare = max(c.reserve_blocks for c in policy.classes) + 4.0 * policy.horizon_s
-    usable = float(8 * need) + 4.0 * float(-(-spare // 1))
-    names_p = _names(estimators.prefill, ("p0", "p1"))
-    names_d = _names(estimators.decode, ("d0", "d1", "d2"))
-    prefill = tuple(
-        PrefillView(
-            name=names_p[i],
-            rack=i,
-            accepting=True,
-            compatible=True,
-            total_blocks=8 * need,
-            port_bytes_per_s=PORT,
-            hit_tokens=0,
-            backlog_tokens=float((i + 1) * chunk // 2 + 17),
-            backlog_requests=float(i + 1),
-            available_blocks=float(4 * need),
-            sending_requests=float(i),
-            age_s=0.002 * i,
-        )
-        for i in range(2)
-    )
-    decode = tuple(
-        DecodeView(
-            name=names_d[j],
-            rack=j % 2,
-            accepting=True,
-            compatible=True,
-            port_bytes_per_s=PORT,
-            resident_tokens=0,
-            usable_blocks=usable,
-            active_blocks=float((j + 1) * need // 2),
-            reserved_blocks=float(j),
-            inflight_blocks=float(need // 4),
-            reclaimable_blocks=float(2 * j),
-            booked_blocks=float(need // 8),
-            queued_blocks=0.0,
-            running_requests=float(6 + 5 * j),
-            running_tokens=float((j + 1) * need * block // 2),
-            receiving_requests=float(1 + j % 2),
-            receiving_tokens=float(need * block // 4),
-            booked_requests=1.0,
-            booked_tokens=float(need * block // 8),
-            growth_blocks_per_s=2.0 + j,
-            release_blocks_per_s=1.0 + 2.0 * j,
-            age_s=0.002 * j,
-        )
-        for j in range(3)
-    )
-    return RouterView(
-        request=RequestView(prompt, 4 * block, 2 * block, 0, 0.05, SEED),
-        prefill=prefill,
-        decode=decode,
-        uplinks=(UplinkView(uplink("a", "b"), 0, 1, UPLINK, 1.0), UplinkView(uplink("b", "a"), 1, 0, UPLINK, 0.0)),
-        block_tokens=block,
-        kv_bytes_per_token=geometry.kv_bytes_per_token,
-        chunk_tokens=chunk,
-        turn=3,
-    )
-
-
-def _names(laws: StepLaws, otherwise: tuple[str, ...]) -> tuple[str, ...]:
-    """As many nodes of the laws as `otherwise` has, one of every type first."""
-    known = [*sorted({*laws.node_factor, *laws.node_type}), *otherwise]
-    first = {laws.node_type.get(name): name for name in reversed(known)}
-    return tuple(sorted(known, key=lambda name: first[laws.node_type.get(name)] != name))[: len(otherwise)]
-
-
-def on_p(view: RouterView, at: int, **changes: Json) -> RouterView:
-    """The view with one P changed."""
-    return replace(view, prefill=tuple(replace(p, **changes) if i == at else p for i, p in enumerate(view.prefill)))
-
-
-def on_d(view: RouterView, at: int, **changes: Json) -> RouterView:
-    """The view with one D changed."""
-    return replace(view, decode=tuple(replace(d, **changes) if j == at else d for j, d in enumerate(view.decode)))
-
-
-def on_all_d(view: RouterView, **changes: Json) -> RouterView:
-    """The view with every D changed."""
-    return replace(view, decode=tuple(replace(d, **changes) for d in view.decode))
-
-
-def on_request(view: RouterView, **changes: Json) -> RouterView:
-    """The view with another request."""
-    return replace(view, request=replace(view.request, **changes))
 
 
 def _equals(view: RouterView) -> RouterView:
@@ -182,8 +84,8 @@ def _unknown(base: RouterView) -> Iterator[Case]:
     d = on_d(base, 0, active_blocks=None, running_requests=None, running_tokens=None)
     blind = base
     for i in range(len(base.prefill)):
-        blind = on_p(blind, i, **dict.fromkeys(PREFILL_COLUMNS))
-    names = [c for c in DECODE_COLUMNS if not c.startswith(("usable", "booked"))]
+        blind = on_p(blind, i, **dict.fromkeys(c for c in PREFILL_COLUMNS if not c.startswith(KNOWN)))
+    names = [c for c in DECODE_COLUMNS if not c.startswith(KNOWN)]
     blind = on_all_d(blind, **dict.fromkeys(names))
     for rule in ("worst", "exclude"):
         covers = (f"unknown_{rule}",)
@@ -205,10 +107,35 @@ def _full(base: RouterView) -> Iterator[Case]:
     yield Case("all_full_reject", every, ("decode_full", "when_full_reject"), {"when_full": "reject"})
 
 
+def _late(base: RouterView) -> Iterator[Case]:
+    """A D for a prompt that P 1 has computed, and few of many nodes."""
+    computed = on_request(base, prefilled_on=1, waited_s=0.4)
+    for moment in ("handoff", "recheck"):
+        yield Case(f"at_{moment}", computed, (moment,), {"decode_moment": moment})
+    draining = on_p(computed, 1, accepting=False)
+    yield Case("computed_on_a_draining_p", draining, ("handoff",), {"decode_moment": "handoff"})
+    for rule in ("prefill_first", "decode_first"):
+        rules: dict[str, Json] = {"decode_moment": "handoff", "same_rack": rule}
+        yield Case(f"at_handoff_{rule}", computed, ("handoff", f"same_rack_{rule}"), rules)
+    crowded = on_all_d(computed, active_blocks=base.decode[0].usable_blocks, queued_blocks=3.0)
+    yield Case("never_refused", crowded, ("handoff", "when_full_reject"), {"when_full": "reject"})
+    for draws in (1, 2):
+        yield Case(f"{draws}_drawn", base, ("draws",), {"draws_p": draws, "draws_d": draws})
+    closed = on_d(on_p(base, 0, accepting=False), 2, compatible=False)
+    yield Case("drawn_among_the_open", closed, ("draws",), {"draws_p": 1, "draws_d": 1})
+
+
 def _of_pairs(base: RouterView, policy: Policy) -> Iterator[Case]:
     block = base.block_tokens
     yield Case("jitter", base, ("jitter",), {"temperature_p_s": 0.5, "temperature_d_s": 0.25})
     both = on_d(on_p(base, 0, hit_tokens=2 * block), 1, resident_tokens=3 * block)
+    for at in range(len(base.prefill)):
+        last = replace(base, last_pair=(at, 1))
+        yield Case(f"last_pair_{at}", last, ("hysteresis",), {"hysteresis_s": 0.05})
+        yield Case(f"last_pair_{at}_kept", last, ("hysteresis",), {"hysteresis_s": 1e6})
+    yield Case("decode_first", base, ("decode_first",), {"decode_moment": "decode_first"})
+    busy = on_d(base, 0, running_by_class=None, growth_blocks_per_s=None)
+    yield Case("decode_first_unknown", busy, ("decode_first", "harm"), {"decode_moment": "decode_first"})
     yield Case("hits_on_both_sides", both, ("prefix_hit", "resident"))
     yield Case("deep_backlog", on_p(base, 0, backlog_tokens=7.5 * base.chunk_tokens), ("queue",))
     yield Case("old_sample", on_p(base, 1, age_s=1e6), ("sample_age",))

@@ -21,6 +21,8 @@ TERMS = (
     "ProjectedKVPressure",
     "SloRisk",
     "PrefixBenefit",
+    "NeighbourHarm",
+    "Crowd",
 )
 RISK_GRID = 257  # x = 0, 1/64 ... 4
 
@@ -51,6 +53,9 @@ class LawArrays(NamedTuple):
     descriptor_s: float
     descriptors_per_block: float
     wire_frac: float
+    overlap_frac: float
+    last_frac: float
+    alone: int  # 1 = transfers do not share
 
 
 class PoolArrays(NamedTuple):
@@ -71,7 +76,7 @@ class PolicyArrays(NamedTuple):
     """A policy's numbers. `family`: index in policies.families.registry.FAMILIES."""
 
     family: int
-    weights: Float64  # (C, 7) in the order of TERMS; w7 is subtracted
+    weights: Float64  # (C, 9) in the order of TERMS; w7 is subtracted
     reserve_blocks: Float64  # (C,)
     ttft_target_s: Float64  # (C,) NaN = none
     tpot_target_s: Float64  # (C,)
@@ -86,6 +91,12 @@ class PolicyArrays(NamedTuple):
     temperature_d_s: float
     risk_ttft: Float64  # (RISK_GRID,)
     risk_tpot: Float64  # (RISK_GRID,)
+    capacity: int  # 1 = D must have room
+    params: Float64  # the family's own, in its order
+    decode_moment: int  # 0 arrival, 1 decode_first, 2 handoff, 3 recheck
+    draws_p: int  # 0 = all
+    draws_d: int
+    hysteresis_s: float
 
 
 class ViewArrays(NamedTuple):
@@ -98,12 +109,33 @@ class ViewArrays(NamedTuple):
     uplink_flows: Float64  # (U,)
     prefill_open: Int64  # (P,) 1 = accepting and compatible
     decode_open: Int64  # (D,)
+    running_by_class: Float64  # (D, C)
+    placed: Int64  # (3,) P that has computed the prompt, last pair's P and D; -1 = none
+
+
+class Side(NamedTuple):
+    """What the keys of one side's N nodes are made from, P's or D's."""
+
+    params: Float64  # (K,) the family's
+    nodes: Float64  # (N, columns) the view's rows
+    cached: Int64  # (N,) tokens of the prompt that the node holds
+    prompt: int  # tokens
+    output: int  # tokens, estimated
+    block: int  # tokens
+    turn: int  # the router's earlier decisions
+    shift: int  # of D's turn: rounds of P so far
+    seed: np.uint64  # of ties and draws
+    decode: int  # 0 = P, 1 = D
+    out: Float64  # (N,) the keys: inf = no candidate, to be left as it is; NaN = unknown
 
 
 class Scratch(NamedTuple):
     """What a decision leaves behind for records: per pair, valid after `choose`."""
 
     scores: Float64  # (P, D) inf = not a candidate
-    terms: Float64  # (P, D, 7)
+    terms: Float64  # (P, D, 9)
     predicted_ttft_s: Float64  # (P, D)
     predicted_tpot_s: Float64  # (P, D)
+    own: Float64  # (D, 2) pressure at the horizon and 1 - met_TPOT: what D alone has of these terms
+    keys_p: Float64  # (P,) of families that choose P and D apart: NaN = unknown, inf = no candidate
+    keys_d: Float64  # (D,)

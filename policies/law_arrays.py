@@ -32,6 +32,9 @@ def law_arrays(
         descriptor_s=float(transfer.descriptor_s),
         descriptors_per_block=float(transfer.descriptors_per_block),
         wire_frac=float(transfer.wire_frac),
+        overlap_frac=float(transfer.overlap_frac),
+        last_frac=float(transfer.last_frac),
+        alone=int(transfer.contention == "none"),
     )
 
 

@@ -6,6 +6,8 @@ MASK = 0xFFFF_FFFF_FFFF_FFFF
 DECODE_DRAW = 1 << 33  # keeps D's draws apart from P's
 DECODE_TIE = 1 << 32
 PAIR_TIE = 1 << 40
+PREFILL_DRAWN = 1 << 42
+DECODE_DRAWN = 1 << 43
 
 
 def mix(x: int) -> int:
@@ -39,3 +41,13 @@ def pair_tie(tie_seed: int, prefill: int, decode: int) -> int:
 def node_tie(tie_seed: int, index: int, *, decode: bool) -> int:
     """Rank of one node among equals, for families that choose P and D apart."""
     return mix(tie_seed ^ (index + 1 + (DECODE_TIE if decode else 0)))
+
+
+def prefill_drawn(tie_seed: int, prefill: int) -> int:
+    """Rank of P among the nodes that may be drawn: the smallest are."""
+    return mix(tie_seed ^ (prefill + PREFILL_DRAWN))
+
+
+def decode_drawn(tie_seed: int, decode: int) -> int:
+    """Rank of D among the nodes that may be drawn."""
+    return mix(tie_seed ^ (decode + DECODE_DRAWN))

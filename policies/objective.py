@@ -7,7 +7,7 @@ that did not complete has neither and meets nothing. Only scored requests count 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -63,7 +63,7 @@ class Latency:
 def latency(workload: Workload, replay: Replay) -> Latency:
     """Latencies of every request, the warm-up included."""
     done = (replay.status == int(Status.COMPLETED)) & (replay.finished_ns != NOT_YET)
-    arrival, first, finished = workload.arrival_ns, replay.first_token_ns, replay.finished_ns
+    arrival, first, finished = replay.arrived_ns, replay.first_token_ns, replay.finished_ns
     more = np.maximum(workload.output_tokens.astype(np.int64) - 1, 0)
     tpot_s = np.where(more > 0, (finished - first) / 1e9 / np.maximum(more, 1), 0.0)
     return Latency(
@@ -112,7 +112,10 @@ class BlockSums:
 
 
 def block_sums(workload: Workload, value: Float64 | Bool, weight: Float64, *, block_s: float = BLOCK_S) -> BlockSums:
-    """Per-block sums, ordered in time; a block without a scored request has weight 0."""
+    """Per-block sums, ordered in time; a block without a scored request has weight 0.
+
+    By the workload's arrival times: a request stays in its block under every policy, whenever its turn comes.
+    """
     scored = np.flatnonzero(workload.scored)
     if len(scored) == 0:
         return BlockSums(np.zeros(0), np.zeros(0))
@@ -164,7 +167,7 @@ def outcome(cluster: Cluster, workload: Workload, replay: Replay, goal: Goal) ->
     ok, weight = met(workload, times, goal), weights(workload, goal)
     done = scored & ~np.isnan(times.ttft_s)
     sent = scored & (replay.transfer_drained_ns != NOT_YET)
-    span_s = float(replay.finished_ns[done].max() - workload.arrival_ns[scored][0]) / 1e9 if done.any() else 0.0
+    span_s = float(replay.finished_ns[done].max() - replay.arrived_ns[scored].min()) / 1e9 if done.any() else 0.0
     by_class = {
         c.name: goodput_frac(ok, np.where(workload.class_index == i, weight, 0.0)) for i, c in enumerate(goal.classes)
     }
@@ -173,7 +176,7 @@ def outcome(cluster: Cluster, workload: Workload, replay: Replay, goal: Goal) ->
         requests=int(scored.sum()),
         completed=int(done.sum()),
         rejected=int((refused & scored).sum()),
-        cancelled=0,
+        cancelled=int(((replay.status == int(Status.CANCELLED)) & scored).sum()),
         failed=int(((replay.status == int(Status.FAILED)) & scored).sum()),
         preemptions=int(replay.preemptions[scored].sum(dtype=np.int64)),
         goodput_frac=goodput_frac(ok, weight),
@@ -188,16 +191,6 @@ def outcome(cluster: Cluster, workload: Workload, replay: Replay, goal: Goal) ->
         prefill_share=_share(replay.prefill_node[scored], len(cluster.prefill)),
         decode_share=_share(replay.decode_node[scored], len(cluster.decode)),
     )
-
-
-def scale_load(workload: Workload, factor: float) -> Workload:
-    """The same requests `factor` times as fast: arrival times are divided, all else (and so every draw) is kept."""
-    if factor <= 0:
-        raise TwinError("`factor > 0` must hold", value=factor)
-    if factor == 1.0:
-        return workload
-    arrival_ns = np.floor(workload.arrival_ns / factor + 0.5).astype(np.int64)
-    return replace(workload, arrival_ns=arrival_ns)
 
 
 def _targets(workload: Workload, goal: Goal) -> tuple[Float64, Float64]:

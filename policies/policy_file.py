@@ -15,7 +15,7 @@ from features.errors import ModelError, PolicyError
 from models.portable.estimators import Estimators
 from models.portable_json import to_dict
 from policies.canonical import canonical_bytes, hash_without
-from policies.families.registry import check_family
+from policies.families.registry import check_family, params_json, params_row
 from policies.kernel_types import TERMS
 from policies.policy import ClassPolicy, Policy
 from policies.policy_models import EVIDENCE_KEYS, SCHEMA_VERSION, UNHASHED, JsonObject, PolicyFile
@@ -64,6 +64,7 @@ def build(policy: Policy, estimators: Estimators, origin: Origin) -> PolicyFile:
             "chunk_tokens": origin.chunk_tokens,
         },
         "family": policy.family,
+        **({"family_params": params_json(policy)} if policy.params else {}),
         "classes": [_class_to_json(c) for c in policy.classes],
         "router": {
             "high_water": policy.high_water,
@@ -75,7 +76,13 @@ def build(policy: Policy, estimators: Estimators, origin: Origin) -> PolicyFile:
             "same_rack": policy.same_rack,
             "temperature_p_s": policy.temperature_p_s,
             "temperature_d_s": policy.temperature_d_s,
-            "lease_s": origin.lease_s,
+            "lease_s": origin.lease_s if policy.lease_s is None else policy.lease_s,
+            "decode_moment": policy.decode_moment,
+            "draws_p": policy.draws_p,
+            "draws_d": policy.draws_d,
+            "hysteresis_s": policy.hysteresis_s,
+            "dwell_s": policy.dwell_s,
+            "half_life_s": policy.half_life_s,
         },
         "risk_tables": {"ttft": list(policy.risk_ttft), "tpot": list(policy.risk_tpot)},
         "estimators": to_dict(estimators),
@@ -120,8 +127,8 @@ def decision_hash(file: PolicyFile) -> str:
 
 
 def to_json(file: PolicyFile) -> JsonObject:
-    """Plain JSON values, every key."""
-    return file.model_dump(mode="json")
+    """Plain JSON values: every key that the file states. What it leaves out stays out, and its hashes hold."""
+    return file.model_dump(mode="json", exclude_unset=True)
 
 
 def to_bytes(file: PolicyFile) -> bytes:
@@ -192,6 +199,14 @@ def policy_of(file: PolicyFile) -> Policy:
         temperature_d_s=router.temperature_d_s,
         risk_ttft=tables.ttft,
         risk_tpot=tables.tpot,
+        decode_moment=router.decode_moment,
+        draws_p=router.draws_p,
+        draws_d=router.draws_d,
+        hysteresis_s=router.hysteresis_s,
+        dwell_s=router.dwell_s,
+        half_life_s=router.half_life_s,
+        lease_s=router.lease_s,
+        params=() if file.family_params is None else params_row(file.family, file.family_params),
     )
 
 

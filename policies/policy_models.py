@@ -14,12 +14,14 @@ from models.portable.estimators import Estimators
 from policies.risk import GRID_POINTS
 from policies.vector_models import Strict, VectorModel
 
-SCHEMA_VERSION = "2.0"
+SCHEMA_VERSION = "2.1"
+"""2.1 has two more weights, the moment of D, draws and a band; a file of 2.0 is one without them."""
 
 Hash = Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$")]
 Moment = Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z$", description="UTC")]
 Probability = Annotated[float, Field(ge=0, le=1)]
 NotNegative = Annotated[float, Field(ge=0)]
+Draws = Annotated[int, Field(ge=0, le=65_536, description="nodes that are drawn, 0 = all")]
 Positive = Annotated[float, Field(gt=0)]
 Table = Annotated[tuple[Probability, ...], Field(min_length=GRID_POINTS, max_length=GRID_POINTS)]
 
@@ -35,7 +37,7 @@ class Compatibility(Strict):
 
 
 class WeightsModel(Strict):
-    """Weights of the score; PrefixBenefit is subtracted. Pressure and risk in seconds, the others are factors."""
+    """Weights of the score; PrefixBenefit is subtracted. Pressure, risk and harm in seconds, the others are factors."""
 
     PrefillWait: NotNegative
     PrefillCompute: NotNegative
@@ -44,6 +46,8 @@ class WeightsModel(Strict):
     ProjectedKVPressure: NotNegative
     SloRisk: NotNegative
     PrefixBenefit: NotNegative
+    NeighbourHarm: NotNegative = 0.0
+    Crowd: NotNegative = 0.0
 
 
 class ClassModel(Strict):
@@ -71,6 +75,12 @@ class RouterModel(Strict):
     temperature_p_s: NotNegative
     temperature_d_s: NotNegative
     lease_s: Positive
+    decode_moment: Literal["arrival", "decode_first", "handoff", "recheck"] = "arrival"
+    draws_p: Draws = 0
+    draws_d: Draws = 0
+    hysteresis_s: NotNegative = 0.0
+    dwell_s: NotNegative = 0.0
+    half_life_s: NotNegative = 0.0
 
 
 class RiskTables(Strict):
@@ -130,11 +140,14 @@ class Envelope(Strict):
 class PolicyFile(Strict):
     """One routing policy of one pool, as it is published."""
 
-    schema_version: Literal["2.0"]
+    schema_version: Literal["2.0", "2.1"]
     policy_version: Annotated[str, Field(pattern=r"^[^/\s]+/\d{4}-\d{2}-\d{2}$", description="<pool>/<day>")]
     pool: Annotated[str, Field(pattern=r"^[^/\s]+$")]
     compatibility: Compatibility
     family: str
+    family_params: Annotated[
+        dict[str, float | bool | str] | None, Field(description="the family's own parameters; left out = its defaults")
+    ] = None
     classes: Annotated[tuple[ClassModel, ...], Field(min_length=1)]
     router: RouterModel
     risk_tables: RiskTables

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from policies.mixing import decode_draw, pair_tie, prefill_draw
+from policies.mixing import decode_draw, node_tie, pair_tie, prefill_draw
 from policies.policy import Policy, Weights
 from policies.terms import DecodeParts, PairTerms, blocks_of, known
 from policies.view import DecodeView, PrefillView, RequestView, RouterView
 
 BENEFIT = 6
 """Index of PrefixBenefit, the one term where more is better."""
+
+OWN = (3, 4, 5, 7)
+"""Terms that D has a part of its own in: DecodeWait, ProjectedKVPressure, SloRisk, NeighbourHarm."""
 
 PREFILL_RULES = ("prefill_not_accepting", "prefill_incompatible", "prefill_too_small")
 DECODE_RULES = ("decode_not_accepting", "decode_incompatible", "decode_too_small", "decode_full")
@@ -83,6 +86,11 @@ def lacks_room(
     return room < needed
 
 
+def may_queue(policy: Policy, view: RouterView) -> bool:
+    """Whether a D without room may be chosen where none has any. A computed prompt is never refused."""
+    return policy.when_full == "queue" or view.request.prefilled_on is not None
+
+
 def pair_lacks_room(view: RouterView, decode: int, parts: DecodeParts, terms: PairTerms, policy: Policy) -> bool:
     """The capacity rule with the pair's own arrival."""
     delta = policy.horizon_s if policy.horizon_s < terms.arrival_s else terms.arrival_s
@@ -91,9 +99,12 @@ def pair_lacks_room(view: RouterView, decode: int, parts: DecodeParts, terms: Pa
 
 
 def choose_pair(
-    policy: Policy, view: RouterView, pairs: dict[tuple[int, int], PairTerms]
+    policy: Policy, view: RouterView, pairs: dict[tuple[int, int], PairTerms], parts: dict[int, DecodeParts]
 ) -> tuple[tuple[int, int] | None, dict[tuple[int, int], float]]:
-    """The best of the candidate pairs and every score; no pair is left if `exclude` takes the last one."""
+    """The best of the candidate pairs and every score; no pair is left if `exclude` takes the last one.
+
+    `parts` of every D that a pair has.
+    """
     weights = policy.classes[view.request.class_index].weights
     if policy.unknown == "exclude":
         pairs = {at: terms for at, terms in pairs.items() if not lacks_a_term(terms, weights)}
@@ -105,7 +116,33 @@ def choose_pair(
         scores[i, j] = score(terms.values, weights, worst) + jitter
     if not scores:
         return None, scores
-    return min(scores, key=lambda at: (scores[at], pair_tie(seed, *at))), scores
+    among = list(scores)
+    if policy.decode_moment == "decode_first" and view.request.prefilled_on is None:
+        decode = _best_decode(policy, view, {j: parts[j] for _, j in scores})
+        among = [at for at in among if at[1] == decode]
+    best = min(among, key=lambda at: (scores[at], pair_tie(seed, *at)))
+    last = view.last_pair
+    if policy.hysteresis_s > 0.0 and last in scores and scores[last] - scores[best] <= policy.hysteresis_s:
+        return last, scores
+    return best, scores
+
+
+def _best_decode(policy: Policy, view: RouterView, parts: dict[int, DecodeParts]) -> int:
+    """The D of the lowest own part of the score."""
+    weights, seed = policy.classes[view.request.class_index].weights, view.request.tie_seed
+    own = {
+        j: (d.reservation_s + d.boundary_s + d.first_step_s, d.own_pressure, d.own_risk, d.harm)
+        for j, d in parts.items()
+    }
+    worst = [_worst([values[k] for values in own.values()], term) for k, term in enumerate(OWN)]
+    sums = {}
+    for j, values in own.items():
+        total = 0.0
+        for k, term in enumerate(OWN):
+            if weights[term] != 0.0:
+                total += weights[term] * (worst[k] if math.isnan(values[k]) else values[k])
+        sums[j] = total + policy.temperature_d_s * decode_draw(seed, j)
+    return min(sums, key=lambda j: (sums[j], node_tie(seed, j, decode=True)))
 
 
 def score(values: tuple[float, ...], weights: Weights, worst: tuple[float, ...]) -> float:

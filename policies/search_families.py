@@ -1,7 +1,7 @@
 """The simple families on the same train traffic, each with its own few knobs in a grid, and the choice of a winner.
 
-Bookings, node speeds and views are the same for every family; a simple rule gets its same-rack variants and, where it
-filters by capacity, reserve multipliers and quantile levels.
+Bookings, node speeds and views are the same for every family; a simple rule gets its same-rack variants, where it
+filters by capacity reserve multipliers and quantile levels, and its own knobs one at a time.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from policies.families.family import Family
+from policies.families.params import Row, names, to_row
+from policies.families.registry import BY_NAME
 from policies.policy import SAME_RACK, Policy
 from policies.search_cases import Case, CaseScore, search_scores
 from policies.search_space import shifted_level
 from policies.search_trials import within_one_error
 from policies.search_workers import WorkerPool
 
-GATED = ("gated_utilisation", "lmetric")
-RACK_AWARE = ("lowest_utilisation", "gated_utilisation", "lmetric")
 RESERVE_MULTIPLIERS = (1.0, 0.5, 2.0)
 QUANTILE_STEPS = (0, -1)
 
@@ -41,17 +42,32 @@ def arm(name: str, policy: Policy, scores: Sequence[CaseScore]) -> Arm:
 def variants(family: str, base: Policy, racks: int, levels: Sequence[float]) -> dict[str, list[Policy]]:
     """Name -> grid of one simple family, from the classes, reserves and rules of `base`. The first is the plain form.
 
+    D is chosen when the family does it, unless `base` does it at another moment than its arrival: then the pool does.
     A name is `family` or `family/same_rack`; each is an arm of its own, the grid behind it is its knobs.
     """
-    modes = SAME_RACK if racks > 1 and family in RACK_AWARE else SAME_RACK[:1]
+    described = BY_NAME[family]
+    modes = SAME_RACK if racks > 1 and described.racks else SAME_RACK[:1]
     grid: dict[str, list[Policy]] = {}
     for mode in modes:
         name = family if mode == "none" else f"{family}/{mode}"
-        plain = replace(base, family=family, same_rack=mode, temperature_p_s=0.0, temperature_d_s=0.0)
-        knobs = [(m, s) for m in RESERVE_MULTIPLIERS for s in QUANTILE_STEPS] if family in GATED else [(1.0, 0)]
+        moment = described.moment if base.decode_moment == "arrival" else base.decode_moment
+        own = replace(base, family=family, params=(), decode_moment=moment)
+        plain = replace(own, same_rack=mode, temperature_p_s=0.0, temperature_d_s=0.0)
+        knobs = [(m, s) for m in RESERVE_MULTIPLIERS for s in QUANTILE_STEPS] if described.capacity else [(1.0, 0)]
         found = [_with_knobs(plain, multiplier, steps, levels) for multiplier, steps in knobs]
+        found += [replace(plain, params=params) for params in _tried(described)]
         grid[name] = list(dict.fromkeys(found))
     return grid
+
+
+def _tried(family: Family) -> list[Row]:
+    """Rows of parameters, each with one knob away from its default."""
+    places, default = names(family.params), to_row(family.params())
+    rows = []
+    for knob in family.knobs:
+        at = places.index(knob.name)
+        rows += [(*default[:at], value, *default[at + 1 :]) for value in knob.tried]
+    return rows
 
 
 def _with_knobs(policy: Policy, multiplier: float, steps: int, levels: Sequence[float]) -> Policy:

@@ -27,6 +27,8 @@ def frozen_knobs(cluster: Cluster, estimators: Estimators, goal: Goal, workloads
         frozen["TransferTime"] = "all paths have the same rate"
     if all(c.ttft_s is None and c.tpot_s is None for c in goal.classes):
         frozen["SloRisk"] = "no class has a target"
+    if all(c.tpot_s is None for c in goal.classes):
+        frozen["NeighbourHarm"] = "no class has a TPOT target"
     if all(len(w.block_ids) == 0 for w in workloads):
         frozen["PrefixBenefit"] = "the logs carry no prompt blocks"
     if cluster.routers.count == 1 and cluster.routers.period_ns == 0:

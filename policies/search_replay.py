@@ -3,45 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from features.errors import TwinError
 from models.portable.estimators import Estimators
+from policies import store_workloads
 from policies.lengths import LengthRows, length_rows
-from policies.objective import Goal, scale_load
+from policies.objective import Goal
 from policies.policy import Policy
 from policies.search_cases import Case, CaseScore, score_case
 from policies.twin.cluster import Cluster
+from policies.twin.engine.arena import Arena
 from policies.twin.outcomes import Noise
 from policies.twin.replay import replay
-from policies.twin.workload import Arrivals, Workload
+from policies.twin.transforms import scale_load
+from policies.twin.workload import Workload
 
 
 def save_workloads(folder: Path, workloads: Mapping[str, Workload]) -> None:
-    """Write each workload as `<name>.npz` for the workers; request ids are left out."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write each workload into a folder of its name for the workers; request ids are left out."""
     for name, workload in workloads.items():
-        held = (
-            {} if workload.arrivals is None else {f.name: getattr(workload.arrivals, f.name) for f in fields(Arrivals)}
-        )
-        np.savez(folder / f"{name}.npz", **{key: getattr(workload, key) for key in _ARRAYS}, **held)
+        store_workloads.save_workload(folder / name, workload)
 
 
 def load_workload(folder: Path, name: str) -> Workload:
-    """Read one workload back. Raises TwinError if the folder has none of that name."""
-    path = folder / f"{name}.npz"
-    if not path.exists():
+    """Read one workload back; workers share its pages. TwinError if the folder has none of that name."""
+    workload = store_workloads.load_workload(folder / name)
+    if workload is None:
         raise TwinError("a case names a workload of the scratch folder", value=name, place=str(folder))
-    with np.load(path, allow_pickle=False) as arrays:
-        names = [f.name for f in fields(Arrivals)]
-        arrivals = Arrivals(**{key: arrays[key] for key in names}) if names[0] in arrays else None
-        return Workload(**{key: arrays[key] for key in _ARRAYS}, arrivals=arrivals)
-
-
-_ARRAYS = tuple(f.name for f in fields(Workload) if f.name not in ("request_ids", "arrivals"))
+    return workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +48,7 @@ class ReplayFactory:
 
     def build(self) -> ReplayEvaluator:
         """Load every workload of the folder."""
-        names = sorted(path.stem for path in self.folder.glob("*.npz"))
+        names = sorted(path.name for path in self.folder.iterdir() if not path.name.startswith("."))
         return ReplayEvaluator(self, {name: load_workload(self.folder, name) for name in names})
 
 
@@ -69,6 +60,7 @@ class ReplayEvaluator:
         self._workloads = workloads
         self._scaled: dict[Case, Workload] = {}
         self._lengths: dict[tuple[str, tuple[str, ...]], LengthRows] = {}
+        self._arena = Arena()
 
     def __call__(self, policy: Policy, case: Case) -> CaseScore:
         """Replay `case` under `policy` with the fitted laws in the pool and in its routers."""
@@ -82,6 +74,7 @@ class ReplayEvaluator:
             seed=setup.seed,
             lengths=self._length_rows(policy, case.day, workload),
             noise=setup.noise,
+            arena=self._arena,
         )
         return score_case(case, setup.cluster, workload, result, setup.goal)
 

@@ -23,8 +23,10 @@ WEIGHTS = {
     "ProjectedKVPressure": 4,
     "SloRisk": 5,
     "PrefixBenefit": 6,
+    "NeighbourHarm": 7,
+    "Crowd": 8,
 }
-"""Place of each searched weight among a class's seven. PrefillWait (place 0) is 1 and fixes the scale."""
+"""Place of each searched weight among a class's nine. PrefillWait (place 0) is 1 and fixes the scale."""
 
 QUANTILE = "quantile_step"
 RESERVE = "reserve_multiplier"
@@ -167,6 +169,8 @@ _BOUNDS: dict[str, tuple[float, float, float, float]] = {
     "ProjectedKVPressure": (0.005, 30.0, 1.0, 0.02),
     "SloRisk": (0.005, 30.0, 1.0, 0.02),
     "PrefixBenefit": (0.02, 20.0, 1.0, 0.05),
+    "NeighbourHarm": (2.5e-4, 1.0, 1.0, 1e-3),
+    "Crowd": (0.005, 10.0, 1.0, 0.02),
     TEMPERATURE_P: (2.5e-5, 1.0, 1.0, 1e-4),
     TEMPERATURE_D: (2.5e-6, 0.1, 1.0, 1e-5),
 }

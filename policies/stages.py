@@ -1,7 +1,7 @@
 """Predicted TTFT by walking a request through its stages.
 
-On its own on purpose: it shares the laws with `policies.terms`, and nothing else. With the weights 1, 1, 1, 1, 0, 0, 1
-the score of a pair must equal it (docs/decision.md).
+On its own on purpose: it shares the laws with `policies.terms`, and nothing else. With the weights 1, 1, 1, 1, 0, 0, 1,
+0, 0 the score of a pair must equal it (docs/decision.md).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from policies.view import DecodeView, PrefillView, RouterView
 def predict_ttft(policy: Policy, estimators: Estimators, view: RouterView, prefill: int, decode: int) -> float | None:
     """Seconds from the decision to the first token on the pair of node indices; None if something needed is unknown."""
     p, d = view.prefill[prefill], view.decode[decode]
-    before = _until_prompt_starts(estimators, view, p)
+    computed = view.request.prefilled_on is not None
+    before = 0.0 if computed else _until_prompt_starts(estimators, view, p)
     reservation = _until_reserved(policy, view, d)
     after = _until_first_token(estimators, view, d)
     cold = _until_visible(estimators, view, (p, d), cached=0, resident=0)
@@ -54,26 +55,30 @@ def _until_visible(
 ) -> float | None:
     """Own chunks on P, then the transfer."""
     p, d = pair
-    if p.sending_requests is None or d.receiving_requests is None:
+    law = estimators.transfer
+    alone = law.contention == "none"
+    sending, receiving = (0.0, 0.0) if alone else (p.sending_requests, d.receiving_requests)
+    if sending is None or receiving is None:
         return None
-    clock, done = 0.0, cached
+    clock, done = 0.0, view.request.prompt_tokens if view.request.prefilled_on is not None else cached
     while done < view.request.prompt_tokens:
         chunk = min(view.chunk_tokens, view.request.prompt_tokens - done)
         clock += estimators.prefill.prefill_s(p.name, chunk, chunk * done)
         done += chunk
-    law = estimators.transfer
     shares = [
-        p.port_bytes_per_s * law.port(egress(p.name)) / (p.sending_requests + 1),
-        d.port_bytes_per_s * law.port(ingress(d.name)) / (d.receiving_requests + 1),
+        p.port_bytes_per_s * law.port(egress(p.name)) / (sending + 1),
+        d.port_bytes_per_s * law.port(ingress(d.name)) / (receiving + 1),
     ]
     if p.rack != d.rack:
         between = [u for u in view.uplinks if (u.from_rack, u.to_rack) == (p.rack, d.rack)]
-        shares += [u.bytes_per_s * law.port(u.name) / (u.flows + 1) for u in between]
+        shares += [u.bytes_per_s * law.port(u.name) / (1 if alone else u.flows + 1) for u in between]
     path = "cross" if p.rack != d.rack else "local"
     rate = min(shares) * law.efficiency[path]
     size = (view.request.prompt_tokens - resident) * view.kv_bytes_per_token * law.wire_frac
     blocks = -(-view.request.prompt_tokens // view.block_tokens) - resident // view.block_tokens
-    return clock + law.alpha_s[path] + law.descriptor_s * law.descriptors_per_block * blocks + size / rate
+    setup = law.alpha_s[path] + law.descriptor_s * law.descriptors_per_block * blocks
+    # What the prompt's compute covers has left when it ends, but for the last bytes.
+    return clock + setup + max(size / rate - law.overlap_frac * clock, law.last_frac * size / rate)
 
 
 def _until_reserved(policy: Policy, view: RouterView, d: DecodeView) -> float | None:

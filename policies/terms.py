@@ -16,6 +16,9 @@ from policies.policy import Policy
 from policies.risk import met
 from policies.view import DecodeView, PrefillView, RouterView
 
+HARM = 7
+"""Index of NeighbourHarm."""
+
 
 @dataclass(frozen=True, slots=True)
 class PrefillParts:
@@ -39,13 +42,16 @@ class DecodeParts:
     estimated_blocks: float
     committed_blocks: float
     room_blocks: float  # free + reclaimable - booked
+    harm: float  # NeighbourHarm; NaN also where its weight is 0
+    own_pressure: float  # ProjectedKVPressure at the horizon
+    own_risk: float  # 1 - met_TPOT
 
 
 @dataclass(frozen=True, slots=True)
 class PairTerms:
     """`values` in the order of TERMS; `arrival_s` = t_arr - now. NaN = unknown."""
 
-    values: tuple[float, float, float, float, float, float, float]
+    values: tuple[float, ...]
     arrival_s: float
     ttft_s: float
     tpot_s: float
@@ -72,7 +78,7 @@ def prefill_parts(view: RouterView, node: PrefillView, estimators: Estimators) -
     law, transfer = estimators.prefill, estimators.transfer
     prompt, budget = view.request.prompt_tokens, view.chunk_tokens
     of_type, factor = law.of(node.name), law.factor(node.name)
-    compute = _compute_s(of_type, prompt, 0, budget) * factor
+    compute = 0.0 if view.request.prefilled_on is not None else _compute_s(of_type, prompt, 0, budget) * factor
     hit = compute if node.hit_tokens == 0 else _compute_s(of_type, prompt, node.hit_tokens, budget) * factor
     need = float(blocks_of(prompt, view.block_tokens)) - float(node.hit_tokens) / float(view.block_tokens)
     missing = _at_least_zero(need - known(node.available_blocks))
@@ -82,7 +88,7 @@ def prefill_parts(view: RouterView, node: PrefillView, estimators: Estimators) -
         wait_s=_queue_s(node, law, float(budget)) + blocked,
         compute_s=compute,
         hit_compute_s=hit,
-        share=port / (1.0 + known(node.sending_requests)),
+        share=_one_more(port, node.sending_requests, transfer),
     )
 
 
@@ -93,18 +99,26 @@ def decode_parts(view: RouterView, node: DecodeView, estimators: Estimators, pol
     free = node.usable_blocks - active - reserved - inflight
     running, running_tokens = known(node.running_requests), known(node.running_tokens)
     receiving = known(node.receiving_requests)
+    port = node.port_bytes_per_s * estimators.transfer.port(ingress(node.name))
     sequences = running + receiving + node.booked_requests
     tokens = running_tokens + known(node.receiving_tokens) + node.booked_tokens + float(request.prompt_tokens)
     boundary = 0.0 if running <= 0.0 else 0.5 * _decode_s(node.name, law, running, running_tokens)
+    first_step = _decode_s(node.name, law, sequences + 1.0, tokens)
+    tpot = _decode_s(node.name, law, sequences + 1.0, tokens + 0.5 * float(request.expected_output_tokens))
+    estimated, committed = estimated_blocks(view, node), active + reserved + inflight + node.booked_blocks
+    target = policy.classes[request.class_index].tpot_target_s
     return DecodeParts(
         reservation_s=_reservation_s(view, node, free, policy),
         boundary_s=boundary,
-        first_step_s=_decode_s(node.name, law, sequences + 1.0, tokens),
-        tpot_s=_decode_s(node.name, law, sequences + 1.0, tokens + 0.5 * float(request.expected_output_tokens)),
-        share=node.port_bytes_per_s * estimators.transfer.port(ingress(node.name)) / (1.0 + receiving),
-        estimated_blocks=estimated_blocks(view, node),
-        committed_blocks=active + reserved + inflight + node.booked_blocks,
+        first_step_s=first_step,
+        tpot_s=tpot,
+        share=_one_more(port, node.receiving_requests, estimators.transfer),
+        estimated_blocks=estimated,
+        committed_blocks=committed,
         room_blocks=free + known(node.reclaimable_blocks) - node.booked_blocks,
+        harm=_harm(view, node, law, policy, (sequences, tokens, first_step)),
+        own_pressure=_pressure(node, (estimated, committed), policy.horizon_s, policy.high_water),
+        own_risk=1.0 - met(target, tpot, policy.risk_tpot),
     )
 
 
@@ -115,27 +129,30 @@ def pair_terms(
     estimators: Estimators,
     policy: Policy,
 ) -> PairTerms:
-    """The seven terms of the pair `at` = (P index, D index), and what it predicts."""
+    """The terms of the pair `at` = (P index, D index), and what it predicts."""
     prefill, decode = view.prefill[at[0]], view.decode[at[1]]
     p, d = parts
     share = _share(view, (prefill, decode), p.share, d.share, estimators.transfer)
-    transfer = _transfer_s(view, prefill, decode, 0, share, estimators.transfer)
+    transfer = _exposed_s(view, (prefill, decode), 0, share, p.compute_s, estimators.transfer)
     compute_now, transfer_now, benefit = p.compute_s, transfer, 0.0
     if prefill.hit_tokens > 0 or decode.resident_tokens > 0:
         compute_now = p.hit_compute_s
-        transfer_now = _transfer_s(view, prefill, decode, decode.resident_tokens, share, estimators.transfer)
+        resident = decode.resident_tokens
+        transfer_now = _exposed_s(view, (prefill, decode), resident, share, compute_now, estimators.transfer)
         benefit = p.compute_s + transfer - compute_now - transfer_now
         if benefit <= 0.0:  # a hit that does not pay counts as none
             compute_now, transfer_now, benefit = p.compute_s, transfer, 0.0
     arrival = p.wait_s + compute_now + d.reservation_s + transfer_now
     ttft = arrival + d.boundary_s + d.first_step_s
     delta = policy.horizon_s if policy.horizon_s < arrival else arrival
-    pressure = _pressure(decode, d, delta, policy.high_water)
+    pressure = _pressure(decode, (d.estimated_blocks, d.committed_blocks), delta, policy.high_water)
     limits = policy.classes[view.request.class_index]
     ttft_left = None if limits.ttft_target_s is None else limits.ttft_target_s - view.request.waited_s
     risk = 1.0 - met(ttft_left, ttft, policy.risk_ttft) * met(limits.tpot_target_s, d.tpot_s, policy.risk_tpot)
     wait = d.reservation_s + d.boundary_s + d.first_step_s
-    return PairTerms((p.wait_s, p.compute_s, transfer, wait, pressure, risk, benefit), arrival, ttft, d.tpot_s)
+    crowd = p.wait_s * known(prefill.backlog_requests)
+    values = (p.wait_s, p.compute_s, transfer, wait, pressure, risk, benefit, d.harm, crowd)
+    return PairTerms(values, arrival, ttft, d.tpot_s)
 
 
 def _compute_s(law: StepLaw, prompt: int, cached: int, budget: int) -> float:
@@ -176,6 +193,20 @@ def _decode_s(node: str, law: StepLaws, sequences: float, tokens: float) -> floa
     return law.decode_s(node, sequences, tokens)
 
 
+def _harm(view: RouterView, node: DecodeView, law: StepLaws, policy: Policy, load: tuple[float, float, float]) -> float:
+    """Running sequences that the longer step is expected to push past their targets. `load`: N, tokens, first step."""
+    sequences, tokens, after = load
+    if policy.classes[view.request.class_index].weights[HARM] == 0.0 or node.running_by_class is None:
+        return math.nan
+    before = _decode_s(node.name, law, sequences, tokens - float(view.request.prompt_tokens))
+    harm = 0.0
+    for running, limits in zip(node.running_by_class, policy.classes, strict=True):
+        if running > 0.0:
+            target, table = limits.tpot_target_s, policy.risk_tpot
+            harm += running * _at_least_zero(met(target, before, table) - met(target, after, table))
+    return harm
+
+
 def _reservation_s(view: RouterView, node: DecodeView, free: float, policy: Policy) -> float:
     room = free + known(node.reclaimable_blocks) - known(node.queued_blocks)
     missing = float(blocks_of(view.request.prompt_tokens, view.block_tokens)) - room
@@ -194,24 +225,35 @@ def _share(
     if prefill.rack != decode.rack:
         for link in view.uplinks:
             if link.from_rack == prefill.rack and link.to_rack == decode.rack:
-                share = _least(share, link.bytes_per_s * law.port(link.name) / (1.0 + link.flows))
+                share = _least(share, _one_more(link.bytes_per_s * law.port(link.name), link.flows, law))
                 break
     return _least(share, received)
 
 
-def _transfer_s(
-    view: RouterView, prefill: PrefillView, decode: DecodeView, resident: int, share: float, law: TransferLaw
+def _one_more(speed: float, flows: float | None, law: TransferLaw) -> float:
+    """What a port or uplink leaves to one more transfer."""
+    return speed if law.contention == "none" else speed / (1.0 + known(flows))
+
+
+def _exposed_s(
+    view: RouterView,
+    pair: tuple[PrefillView, DecodeView],
+    resident: int,
+    share: float,
+    compute_s: float,
+    law: TransferLaw,
 ) -> float:
-    path = "local" if prefill.rack == decode.rack else "cross"
+    path = "local" if pair[0].rack == pair[1].rack else "cross"
     size = float(view.request.prompt_tokens - resident) * float(view.kv_bytes_per_token)
     blocks = blocks_of(view.request.prompt_tokens, view.block_tokens) - resident // view.block_tokens
-    return law.seconds(path, size, share, float(blocks))
+    return law.exposed_s(path, size, share, compute_s, float(blocks))
 
 
-def _pressure(node: DecodeView, parts: DecodeParts, delta: float, high_water: float) -> float:
+def _pressure(node: DecodeView, blocks: tuple[float, float], delta: float, high_water: float) -> float:
+    estimated, committed = blocks
     net = known(node.growth_blocks_per_s) - known(node.release_blocks_per_s)
-    alone = parts.estimated_blocks / node.usable_blocks
-    projected = (parts.committed_blocks + parts.estimated_blocks + net * delta) / node.usable_blocks
+    alone = estimated / node.usable_blocks
+    projected = (committed + estimated + net * delta) / node.usable_blocks
     above = _at_least_zero((alone if projected < alone else projected) - high_water) / (1.0 - high_water)
     return above * above
 

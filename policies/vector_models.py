@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from policies.kernel_types import TERMS
+from policies.policy import SOURCE_TERMS
 from policies.view import DecodeView, PrefillView, RequestView, RouterView, UplinkView
 
 Seed = Annotated[str, Field(pattern="^(0|[1-9][0-9]{0,19})$", description="unsigned 64-bit number, decimal digits")]
@@ -30,8 +31,10 @@ class Strict(BaseModel):
 
 def _model_of(source: type, parts: Mapping[str, object] = MappingProxyType({})) -> type[Strict]:
     """A strict model with the fields of a dataclass; `parts` names the types of those that JSON writes otherwise."""
-    hints = {name: Count if hint is int else hint for name, hint in get_type_hints(source).items()}
-    fields: dict[str, Any] = {name: (hint, ...) for name, hint in (hints | dict(parts)).items()}
+    counts: dict[Any, Any] = {int: Count, int | None: Count | None, tuple[int, int] | None: tuple[Count, Count] | None}
+    hints = {name: counts.get(hint, hint) for name, hint in get_type_hints(source).items()}
+    defaults = {f.name: f.default for f in dataclasses.fields(source) if f.default is not dataclasses.MISSING}
+    fields: dict[str, Any] = {name: (hint, defaults.get(name, ...)) for name, hint in (hints | dict(parts)).items()}
     doc = (source.__doc__ or "").strip()
     return create_model(source.__name__, __base__=Strict, __doc__=doc, __module__=__name__, **fields)
 
@@ -58,6 +61,10 @@ class Rules(Strict):
     same_rack: Literal["none", "prefill_first", "decode_first"]
     temperature_p_s: float
     temperature_d_s: float
+    decode_moment: Literal["arrival", "decode_first", "handoff", "recheck"] = "arrival"
+    draws_p: Count = 0
+    draws_d: Count = 0
+    hysteresis_s: float = 0.0
 
 
 class ExpectedPair(Strict):
@@ -67,7 +74,7 @@ class ExpectedPair(Strict):
     decode: Count
     terms: Annotated[
         tuple[float | None, ...],
-        Field(min_length=len(TERMS), max_length=len(TERMS), description="in the order " + ", ".join(TERMS)),
+        Field(min_length=SOURCE_TERMS, max_length=len(TERMS), description="in the order " + ", ".join(TERMS)),
     ]
     score: float
     ttft_s: float | None
@@ -127,5 +134,5 @@ def view_from_model(model: BaseModel) -> RouterView:
         prefill=tuple(PrefillView(**p) for p in made["prefill"]),
         decode=tuple(DecodeView(**d) for d in made["decode"]),
         uplinks=tuple(UplinkView(**u) for u in made["uplinks"]),
-        **{key: made[key] for key in ("block_tokens", "kv_bytes_per_token", "chunk_tokens", "turn")},
+        **{key: made[key] for key in ("block_tokens", "kv_bytes_per_token", "chunk_tokens", "turn", "last_pair")},
     )

@@ -14,6 +14,12 @@ PREFILL_COLUMNS = (
     "available_blocks",  # free + reclaimable
     "sending_requests",  # transfers under way
     "age_s",  # now - time of the sample
+    "waiting_requests",  # sampled: prompts in the queue
+    "running_requests",  # sampled: prompts of which a part is computed
+    "total_blocks",
+    "own_tokens",  # new tokens of own prompts that P has not computed yet, from the hand-over on, whatever samples show
+    "own_prompts",  # those prompts
+    "own_requests",  # own requests that were given to P and have not ended
 )
 DECODE_COLUMNS = (
     "usable_blocks",
@@ -32,6 +38,10 @@ DECODE_COLUMNS = (
     "growth_blocks_per_s",
     "release_blocks_per_s",
     "age_s",
+    "waiting_requests",  # sampled: queued for a reservation or preempted
+    "own_requests",  # own requests that were given to D and have not ended
+    "own_blocks",  # full blocks of their prompts, each once where the router takes blocks of one hash for one
+    "new_blocks",  # full blocks of this prompt that are not among them, as the router counts
 )
 
 
@@ -53,6 +63,11 @@ class PrefillView:
     available_blocks: float | None
     sending_requests: float | None
     age_s: float | None
+    waiting_requests: float | None = None
+    running_requests: float | None = None
+    own_tokens: float = 0.0
+    own_prompts: float = 0.0
+    own_requests: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +96,11 @@ class DecodeView:
     growth_blocks_per_s: float | None
     release_blocks_per_s: float | None
     age_s: float | None
+    waiting_requests: float | None = None
+    own_requests: float = 0.0
+    own_blocks: float | None = None
+    new_blocks: float | None = None
+    running_by_class: tuple[float, ...] | None = None  # running sequences of every SLO class
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +118,10 @@ class UplinkView:
 
 @dataclass(frozen=True, slots=True)
 class RequestView:
-    """The request to place. `waited_s` = now - arrival; `tie_seed` decides among equals."""
+    """The request to place. `waited_s` = now - arrival; `tie_seed` decides among equals.
+
+    `prefilled_on`: index of the P that has computed the prompt, None = no P has: a D is chosen for it then.
+    """
 
     prompt_tokens: int
     estimated_output_tokens: int  # at the class's booking quantile
@@ -106,11 +129,14 @@ class RequestView:
     class_index: int
     waited_s: float
     tie_seed: int
+    prefilled_on: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RouterView:
-    """One decision's whole input. `turn` counts this router's earlier decisions (round robin needs it)."""
+    """One decision's whole input. `turn` counts this router's earlier decisions of this kind: at an arrival, or of a D
+    for a computed prompt. `last_pair`: what the policy's hysteresis keeps to, None = nothing.
+    """
 
     request: RequestView
     prefill: tuple[PrefillView, ...]
@@ -120,3 +146,4 @@ class RouterView:
     kv_bytes_per_token: int
     chunk_tokens: int
     turn: int
+    last_pair: tuple[int, int] | None = None

@@ -27,11 +27,11 @@ MAY_TOUCH_FILES = (
     "features/ingest.py", "features/staging.py", "features/merge.py", "features/privacy.py",
     "features/derived/derive.py", "features/diagnosis/session.py",
     "policies/store", "policies/signing", "policies/compiled.py", "policies/search_journal.py",
-    "policies/search_replay.py", "pipelines/",
+    "pipelines/",
 )  # fmt: skip
-"""Readers, the lake with its staging and names, the policy store and its keys, the kernel cache, what the search keeps
-and sends its workers."""
-DISTRIBUTIONS = {"sklearn": "scikit-learn", "pydantic_core": "pydantic"}
+"""Readers, the lake with its staging and names, the stores of policies and workloads and their keys, the kernel cache,
+the journal of a search."""
+DISTRIBUTIONS = {"sklearn": "scikit-learn", "yaml": "PyYAML", "pydantic_core": "pydantic"}
 """Module -> distribution that brings it, where the names differ."""
 PICKLES = {"pickle", "cloudpickle", "joblib", "dill", "shelve", "marshal"}
 CLOCKS = {("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"), ("date", "today"), ("time", "time"),

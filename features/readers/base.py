@@ -18,25 +18,27 @@ class ReadContext:
     """What a reader may need besides the file.
 
     `file`: the log's name for provenance and made-up ids. `starts_at_us`: wall time of a relative clock's 0.
-    `headers`: request headers that class rules ask for.
+    `headers`: request headers that class rules ask for. `trace`: what was replayed, where the log is of a replay.
     """
 
     pool: str
     file: str
     starts_at_us: int | None = None
     headers: tuple[str, ...] = ()
+    trace: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Rows of the reader's table (any of its columns, plus `source_row`), and what did not become a row.
 
-    Rows read = frame rows + bad lines + skipped.
+    Rows read = frame rows + bad lines + skipped. `told`: what people should know of rows of the frame -> how many.
     """
 
     frame: pl.DataFrame
     bad: list[BadLine] = field(default_factory=list)
     skipped: Mapping[str, int] = field(default_factory=dict)
+    told: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

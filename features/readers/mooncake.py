@@ -35,6 +35,14 @@ def _sniff(head: Head) -> str:
     return ""
 
 
+def trace_rows(path: Path) -> pl.DataFrame:
+    """The rows of a trace as they stand there, with `source_row`; lines that are none are left out.
+
+    Raises SourceError if the file cannot be read.
+    """
+    return pl.concat([parsed.frame for parsed in read_lines(path, _SCHEMA)])
+
+
 def _read(path: Path, context: ReadContext) -> Iterator[Batch]:
     return spread_ticks(_requests(path, context, start_us(path, context)))
 

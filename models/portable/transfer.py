@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -40,7 +40,8 @@ class TransferLaw:
     `descriptors_per_block`: of KV that is sent. `wire_frac`: bytes on the wire / KV bytes that D lacks; below 1 =
     compressed. `overlap_frac`: part of the prompt's compute during which its KV already travels; `last_frac`: part of
     the bytes that cannot leave before the compute ended (the last layer). `handshake_s`: what the first transfer of a
-    pair waits before its bytes leave. `tail`: by KV bytes.
+    pair waits before its bytes leave. `tail`: by KV bytes. `contention` "none": a transfer has its path's speed,
+    whatever else runs, so that flows count as 1 in `share`.
     """
 
     __pydantic_config__ = STRICT
@@ -56,6 +57,8 @@ class TransferLaw:
     sigma: NotNegative = 0.0
     tail: Tail = NO_TAIL
     last_frac: Fraction = 0.0
+    # Left out where it is the default, so that files from before it keep their hashes.
+    contention: Annotated[Literal["share", "none"], Field(exclude_if=lambda value: value == "share")] = "share"
 
     def __post_init__(self) -> None:
         if set(self.alpha_s) != set(PATHS) or set(self.efficiency) != set(PATHS):

@@ -27,6 +27,8 @@ MIN_ROWS = 20
 MOST_ROWS = 200_000
 """A fit takes this many rows, spread evenly over every node's; more would change nothing but its time."""
 CAP_BEYOND_OBSERVED = 1.25
+EXACT_FRAC, EXACT_SHARE = 0.002, 0.9
+"""A plain law whose error is at most this at the 0.9 quantile, with this share of the rows in line, stays plain."""
 MOST_SIGMA = 10.0
 """A law that is off by factors of thousands is no law, and its tail no number."""
 UNMEASURED_SIGMA = {"prefill": 0.4, "decode": 0.15}
@@ -124,11 +126,15 @@ def _fit(every: StepRows, cap: float, node_type: Mapping[str, str], *, node_effe
     types = tuple(sorted({*of_node, *node_type.values()}))
     type_of = np.array([types.index(name) for name in of_node], dtype=np.int64)[read.node]
     most = int(np.bincount(type_of, minlength=len(types)).max())
-    shape = Shape(read.kind, physics.knots_of(read.inputs[:, 0], most), cap)
+    shape = Shape(read.kind, (), cap)
     found = _physics(shape, read, type_of, types, node_effects=node_effects)
+    exact = _is_exact(found)
+    if not exact:
+        shape = Shape(read.kind, physics.knots_of(read.inputs[:, 0], most), cap)
+        found = _physics(shape, read, type_of, types, node_effects=node_effects)
     plain = {name: shape.law(fit.weights, fit.beyond) for name, fit in found.by_type.items()}
     trees, boosted = dict.fromkeys(types, NO_TREES), np.ones_like(read.seconds)
-    if with_trees:
+    if with_trees and not exact:
         left = residual.fit(read.inputs, found.log_residual, found.kept, type_of, types)
         trees, boosted = dict(left.trees), left.boosted
     laws = {name: replace(law, trees=trees[name]) for name, law in plain.items()}
@@ -165,6 +171,12 @@ def _physics(
         kept[fit.rows], log_residual[fit.rows] = fit.kept, fit.residual
     kept |= _in_line_with_neighbours(read, log_residual, kept)
     return _Physics(shape, by_type, kept, log_residual)
+
+
+def _is_exact(found: _Physics) -> bool:
+    """The plain law leaves nothing open that knots or trees could explain."""
+    off = np.abs(found.log_residual[found.kept])
+    return float(np.mean(found.kept)) >= EXACT_SHARE and float(np.quantile(off, EXACT_SHARE)) <= EXACT_FRAC
 
 
 def _in_line_with_neighbours(read: StepRows, log_residual: FloatArray, kept: BoolArray) -> BoolArray:

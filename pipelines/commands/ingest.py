@@ -33,6 +33,9 @@ def ingest(
         str | None,
         typer.Option("--starts-at", metavar="ISO", help="Start of a trace with a relative clock; UTC if it says none."),
     ] = None,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", metavar="FILE", help="The trace that was replayed, for logs of a replay.")
+    ] = None,
     settings_path: SettingsPath = None,
     as_json: AsJson = False,
 ) -> None:
@@ -56,6 +59,7 @@ def ingest(
         class_rules=pool.class_rules if pool else (),
         facts=pool.facts() if pool else None,
         name_key=name_key(),
+        trace=trace,
     )
     _tell(report)
     if as_json:
@@ -99,6 +103,7 @@ def _tell(report: IngestReport) -> None:
     for title, counts in (
         ("quarantined by rule", report.rules),
         ("skipped by kind", report.skipped_kinds),
+        ("rows", report.told),
         ("set right by rule", report.corrected),
         ("clocks moved, µs", report.clock_offsets_us),
         ("derived rows", report.derived),

@@ -26,6 +26,12 @@ KeyPaths: TypeAlias = Annotated[
     typer.Option("--key", metavar="PEM", help="Trusted public key; repeat for several. Without it the settings' own."),
 ]
 
+ConfigPath: TypeAlias = Annotated[Path, typer.Argument(metavar="CONFIG", help="A router's config.")]
+FormatName: TypeAlias = Annotated[
+    str, typer.Option("--format", help="dynamo, dynamo-env, llm-d, llm-d-gie, smg, sglang-router or vllm-router.")
+]
+OutPath: TypeAlias = Annotated[Path | None, typer.Option("--out", metavar="PATH", help="Write the config there.")]
+
 policy_app = typer.Typer(name="policy", no_args_is_help=True, rich_markup_mode=None)
 
 
@@ -143,6 +149,52 @@ def publish(path: PolicyPath, *, settings_path: SettingsPath = None, as_json: As
         })  # fmt: skip
     if done.move is None:
         raise typer.Exit(SAID_NO)
+
+
+@policy_app.command()
+@command
+def export(path: PolicyPath, *, form: FormatName, out: OutPath = None, as_json: AsJson = False) -> None:
+    """The policy as the config of the router whose algorithm it is. Without --out it goes to stdout."""
+    from policies.policy_file import policy_of
+    from policies.router_configs.registry import find, write_config
+
+    file = _parsed(_read(path), path)
+    text = write_config(form, policy_of(file))
+    say(f"{file.policy_version}: config of {file.family} for {find(form).source}; the router takes it when it restarts")
+    if out is not None:
+        out.write_text(text, "utf-8")
+    if as_json:
+        emit({"format": form, "family": file.family, "policy_version": file.policy_version, "config": text})
+    elif out is None:
+        sys.stdout.write(text)
+
+
+@policy_app.command(name="import")
+@command
+def import_(path: ConfigPath, *, form: FormatName, as_json: AsJson = False) -> None:
+    """What a router's present config says: a family and its parameters, as settings of an incumbent take them."""
+    from policies.families.params import to_json
+    from policies.families.registry import BY_NAME
+    from policies.router_configs.registry import read_config
+
+    found = read_config(form, _text(path))
+    values, moment = to_json(found.params), BY_NAME[found.family].moment
+    for note in found.notes:
+        say(f"not modelled: {note}")
+    if as_json:
+        emit({
+            "family": found.family, "decode_moment": moment, "family_params": values, "not_modelled": list(found.notes),
+        })  # fmt: skip
+        return
+    sys.stdout.write(f'family = "{found.family}"\ndecode_moment = "{moment}"\n')
+    sys.stdout.write("".join(f'params."{name}" = {json.dumps(value)}\n' for name, value in values.items()))
+
+
+def _text(path: Path) -> str:
+    try:
+        return _read(path).decode("utf-8")
+    except UnicodeDecodeError:
+        raise PolicyError("a config must be UTF-8 text", place=str(path)) from None
 
 
 def _read(path: Path) -> bytes:

@@ -74,7 +74,7 @@ def request_frame(served: Served, pool: Pool) -> pl.DataFrame:
                 f"{served.days[d].isoformat()}-{i:06d}" for d, i in zip(served.day, served.row, strict=True)
             ],
             "pool": pool.name,
-            "arrived_at_us": served.start_us + w.arrival_ns // 1000,
+            "arrived_at_us": served.start_us + r.arrived_ns // 1000,
             "app": [None] * len(app) if app_names is None else app_names[app].tolist(),
             "session_id": [f"{d}-{s}" if s >= 0 else None for d, s in zip(served.day, session, strict=True)],
             "turn": turn,
@@ -88,7 +88,7 @@ def request_frame(served: Served, pool: Pool) -> pl.DataFrame:
             "prefill_cached_tokens": r.cached_tokens,
             "router_id": [f"router-{k % served.cluster.routers.count}" for k in range(w.requests)],
             "policy_version": f"incumbent/{pool.incumbent.family}",
-            "decided_at_us": served.start_us + w.arrival_ns // 1000,
+            "decided_at_us": served.start_us + r.arrived_ns // 1000,
             "prefill_node": p_names[r.prefill_node].tolist(),
             "decode_node": d_names[r.decode_node].tolist(),
             "prefill_started_at_us": time(r.prefill_started_ns),

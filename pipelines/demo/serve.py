@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.demo.world import World
+from pipelines.night.workloads import priorities
 from pipelines.settings import Pool
 from pipelines.settings_cluster import to_cluster
 from policies.twin.cluster import Cluster
@@ -116,16 +117,18 @@ def _workload(
     blocks = np.concatenate([np.diff(t.hash_offset) for t in traffic])
     n = len(arrival)
     free = np.full(n, -1, np.int32)
+    class_index = classes_of(pool, prompt)
     workload = Workload(
         arrival_ns=arrival,
         prompt_tokens=prompt.astype(np.int32),
         output_tokens=np.concatenate([t.output_tokens for t in traffic]).astype(np.int32),
-        class_index=classes_of(pool, prompt),
+        class_index=class_index,
         block_offset=np.concatenate([[0], np.cumsum(blocks)]).astype(np.int64),
         block_ids=ids.astype(np.int32),
         forced_prefill=free,
         forced_decode=free,
         scored=np.ones(n, np.bool_),
+        priority=priorities(pool, class_index),
     )
     day = np.repeat(np.arange(len(traffic)), [len(t.arrival_s) for t in traffic])
     row = np.concatenate([np.arange(len(t.arrival_s)) for t in traffic])

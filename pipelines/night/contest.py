@@ -66,6 +66,7 @@ def contest(
     family = SEARCHED_FAMILY if SEARCHED_FAMILY in pool.families else pool.families[0]
     classes = [replace(c, reserve_blocks=c.reserve_blocks or reserve) for c in pool.classes]
     default = default_policy(classes, risk=fitted.estimators.risk, family=family)
+    default = replace(default, decode_moment=pool.moment_of(family))
     frozen = frozen_knobs(inputs.cluster, fitted.estimators, pool.goal, list(workloads.values()))
     if not inputs.capability.reaches("hashes"):
         default = _without_prefix(default)
@@ -82,7 +83,7 @@ def contest(
 
 def _without_prefix(policy: Policy) -> Policy:
     def weights(old: Weights) -> Weights:
-        return (*old[:6], 0.0)
+        return (*old[:6], 0.0, *old[7:])
 
     return replace(policy, classes=tuple(replace(c, weights=weights(c.weights)) for c in policy.classes))
 

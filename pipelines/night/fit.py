@@ -15,6 +15,7 @@ from features.cache_uses import cache_uses
 from features.errors import ModelError
 from features.kv import bytes_per_s
 from features.lake import Lake
+from features.landings import with_landings
 from features.step_sources import decode_table, prefill_table
 from features.tables import length_table
 from features.transfers import transfers
@@ -148,6 +149,7 @@ def train_tables(lake: Lake, pool: Pool, cluster: Cluster, windows: Sequence[Win
         prefill_blocks={n.name: float(n.blocks) for n in cluster.prefill},
         block_tokens=cluster.block_tokens,
         node_type=pool.node_types(),
+        contention=pool.discipline.contention,
     )
 
 
@@ -158,17 +160,18 @@ def window_tables(logs: DayLogs, pool: Pool, window: Window, *, caches: bool = F
     uplinks = {(u.from_rack, u.to_rack): bytes_per_s(u.gbps) for u in pool.uplinks if u.valid.holds(start)}
     steps = prefill_table(logs.requests, logs.steps, pool.discipline.chunk_tokens)
     sent = transfers(
-        logs.requests,
+        with_landings(logs.requests, pool.kv.bytes_per_token),
         facts,
         uplinks,
         kv_bytes_per_token=pool.kv.bytes_per_token,
         block_tokens=pool.kv.block_tokens,
+        contention=pool.discipline.contention,
     )
     began = pl.col("started_at_us")
     return (
         length_table(logs.requests).filter(pl.col("arrived_at_us").is_between(start, end, closed="left")),
         steps.filter(began >= start, began + pl.col("busy_us") < end),
-        decode_table(logs.node_loads, logs.steps).filter(
+        decode_table(logs.node_loads, logs.steps, logs.requests).filter(
             pl.col("observed_at_us").is_between(start, end, closed="left")
         ),
         sent.filter(began >= start, began + pl.col("duration_us") < end),

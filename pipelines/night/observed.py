@@ -12,6 +12,7 @@ import polars as pl
 from features.errors import TwinError
 from features.kv import bytes_per_s
 from features.lake import Lake
+from features.landings import with_landings
 from features.naming import DEFAULT_CLASS
 from features.prefix import dense_ids
 from features.transfers import transfers
@@ -97,7 +98,12 @@ def _transfers(requests: pl.DataFrame, pool: Pool, law: TransferLaw, window: Win
         if u.valid.holds(at_us)
     }
     found = transfers(
-        requests, facts, uplinks, kv_bytes_per_token=pool.kv.bytes_per_token, block_tokens=pool.kv.block_tokens
+        with_landings(requests, pool.kv.bytes_per_token),
+        facts,
+        uplinks,
+        kv_bytes_per_token=pool.kv.bytes_per_token,
+        block_tokens=pool.kv.block_tokens,
+        contention=law.contention,
     )
     return found.filter(began >= window.start_us, began + pl.col("duration_us") < window.end_us)
 

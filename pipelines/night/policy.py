@@ -16,7 +16,7 @@ from pipelines.night.revision import code_revision
 from pipelines.settings import Keys, Pool
 from policies.canonical import sha256
 from policies.conformance import check, vectors
-from policies.conformance_cases import Geometry
+from policies.conformance_views import Geometry
 from policies.evidence.evidence import Evidence, to_json
 from policies.policy import Policy
 from policies.policy_file import Origin, build, content_hash, parse, policy_of, with_proof

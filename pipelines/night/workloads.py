@@ -62,10 +62,10 @@ def window_traffic(
     """
     rows = pl.concat([*_warm_up(lake, pool, inputs, window), _slice(lake, pool, window, 0, scored=True)])
     rows = rows.sort("replay_at_us", "request_id")
-    kept = rows.filter(_kept(forced=forced))
-    estimated = kept.select(_length_unknown(forced=forced)).to_series().to_numpy()
-    workload = _workload(kept, estimated, pool, inputs.cluster, forced=forced)
-    workload = replace(workload, output_tokens=_lengths(estimated, workload, pool, lengths))
+    kept = rows.filter(kept_rows(forced=forced))
+    estimated = kept.select(length_unknown(forced=forced)).to_series().to_numpy()
+    workload = to_workload(kept, estimated, pool, inputs.cluster, forced=forced)
+    workload = replace(workload, output_tokens=known_lengths(estimated, workload, pool, lengths))
     counts = {
         "scored": int(workload.scored.sum()),
         "warm_up": int((~kept["in_window"]).sum()),
@@ -113,13 +113,15 @@ def _reason(*names: str) -> pl.Expr:
     return pl.col("finish_reason").is_in(names).fill_null(value=False)
 
 
-def _kept(*, forced: bool) -> pl.Expr:
+def kept_rows(*, forced: bool) -> pl.Expr:
+    """Requests that are replayed, as the module's head says."""
     started = pl.col("prefill_started_at_us").is_not_null()
     kept = ~_reason("cancelled") | started
     return kept & (~_reason("rejected", "failed") | started) if forced else kept
 
 
-def _length_unknown(*, forced: bool) -> pl.Expr:
+def length_unknown(*, forced: bool) -> pl.Expr:
+    """Requests whose output length stands at the estimate."""
     unknown = pl.col("output_tokens").fill_null(0) < 1
     return (
         (unknown & ~_reason("cancelled"))
@@ -128,9 +130,13 @@ def _length_unknown(*, forced: bool) -> pl.Expr:
     )
 
 
-def _workload(
+def to_workload(
     kept: pl.DataFrame, estimated: npt.NDArray[np.bool_], pool: Pool, cluster: Cluster, *, forced: bool
 ) -> Workload:
+    """Requests with their length history, sorted by `replay_at_us`; `estimated`: whose output length is unknown.
+
+    Raises SettingsError for a class that the settings do not describe.
+    """
     n = kept.height
     blocks = dense_ids(kept, cluster.block_tokens)
     at_us = kept["replay_at_us"].to_numpy()
@@ -138,13 +144,14 @@ def _workload(
     prefill = _index(kept["prefill_node"], [x.name for x in cluster.prefill]) if forced else free
     decode = _index(kept["decode_node"], [x.name for x in cluster.decode]) if forced else free
     whole = (prefill >= 0) & (decode >= 0)
+    index = _classes(kept["slo_class"], pool)
     cancelled = kept.select(_reason("cancelled")).to_series().to_numpy()
     scored = kept["in_window"].to_numpy() & ~cancelled
     return Workload(
         arrival_ns=((at_us - at_us[0]) * _NS_PER_US).astype(np.int64) if n else np.zeros(0, np.int64),
         prompt_tokens=kept["prompt_tokens"].to_numpy().astype(np.int32),
         output_tokens=np.maximum(kept["output_tokens"].fill_null(1).to_numpy(), 1).astype(np.int32),
-        class_index=_classes(kept["slo_class"], pool),
+        class_index=index,
         block_offset=blocks.offset,
         block_ids=blocks.ids,
         forced_prefill=np.where(whole, prefill, -1).astype(np.int32),
@@ -152,10 +159,17 @@ def _workload(
         scored=scored.astype(np.bool_),
         request_ids=tuple(kept["request_id"].to_list()),
         arrivals=arrivals(kept, ~cancelled & ~estimated),
+        priority=priorities(pool, index),
     )
 
 
-def _lengths(estimated: npt.NDArray[np.bool_], workload: Workload, pool: Pool, lengths: LengthLaw) -> Int32:
+def priorities(pool: Pool, class_index: Int32) -> Int32 | None:
+    """Priority of each request's class; None where all classes have the same."""
+    by_class = np.array([pool.priority.get(c.name, 0) for c in pool.classes], np.int32)
+    return by_class[class_index] if len(set(by_class.tolist())) > 1 else None
+
+
+def known_lengths(estimated: npt.NDArray[np.bool_], workload: Workload, pool: Pool, lengths: LengthLaw) -> Int32:
     """Logged output tokens; where they are unknown the median that a router expects, at least what was made."""
     if not estimated.any():
         return workload.output_tokens

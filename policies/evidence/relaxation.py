@@ -19,13 +19,14 @@ def relaxation_s(workload: Workload, replay: Replay) -> float:
     scored = np.flatnonzero(workload.scored)
     if len(scored) == 0:
         return 0.0
-    start, stop = workload.arrival_ns[scored[0]], workload.arrival_ns[scored[-1]]
+    came = replay.arrived_ns
+    start, stop = came[scored].min(), came[scored].max()
     ticks = np.arange(start, stop, STEP_NS)
     if len(ticks) < 8:
         return 0.0
     first = replay.first_token_ns
-    left = np.sort(np.where(first == NOT_YET, workload.arrival_ns, first))
-    arrived = np.searchsorted(workload.arrival_ns, ticks, side="right")
+    left = np.sort(np.where(first == NOT_YET, came, first))
+    arrived = np.searchsorted(np.sort(came), ticks, side="right")
     waiting = (arrived - np.searchsorted(left, ticks, side="right")).astype(np.float64)
     at = np.arange(len(ticks), dtype=np.float64)
     at -= at.mean()

@@ -3,37 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
+from policies.families.family import Family
 from policies.mixing import node_tie
 from policies.policy import Policy
-from policies.scoring import UNKNOWN_RULE, Decision, decode_rule, lacks_room, prefill_rule
+from policies.scoring import UNKNOWN_RULE, Decision, decode_rule, lacks_room, may_queue, prefill_rule
 from policies.terms import estimated_blocks, known
 from policies.view import RouterView
 
-NodeKeys: TypeAlias = tuple[Sequence[float], Sequence[float]]
-"""Keys of every P and of every D; NaN = unknown."""
 
-Keys: TypeAlias = Callable[[RouterView], NodeKeys]
-
-
-def decide_apart(policy: Policy, view: RouterView, keys_of: Keys, *, capacity: bool) -> Decision:
-    """The P and the D of the smallest keys; `capacity`: D must have room."""
-    keys = keys_of(view)
-    decision = _decide(policy, view, keys, capacity=capacity)
-    if decision.prefill is None and capacity and policy.when_full == "queue":
-        return _decide(policy, view, keys, capacity=False, dropped=True)
+def decide_apart(policy: Policy, view: RouterView, family: Family, params: object) -> Decision:
+    """The P and the D of the smallest keys; with the family's `capacity`, D must have room."""
+    decision = _decide(policy, view, family, params, capacity=family.capacity)
+    if decision.prefill is None and family.capacity and may_queue(policy, view):
+        return _decide(policy, view, family, params, capacity=False, dropped=True)
     return decision
 
 
-def _decide(policy: Policy, view: RouterView, keys: NodeKeys, *, capacity: bool, dropped: bool = False) -> Decision:
+def _decide(
+    policy: Policy, view: RouterView, family: Family, params: object, *, capacity: bool, dropped: bool = False
+) -> Decision:
     rules_p = [prefill_rule(view, node) for node in view.prefill]
     rules_d = [_decode_rule(policy, view, j, capacity=capacity) for j in range(len(view.decode))]
-    for rules, values in ((rules_p, keys[0]), (rules_d, keys[1])):
-        for at, value in enumerate(values):
-            if rules[at] is None and policy.unknown == "exclude" and math.isnan(value):
+    keys = []
+    for rules, on_d in ((rules_p, False), (rules_d, True)):
+        candidates = [at for at, rule in enumerate(rules) if rule is None]
+        values = dict(zip(candidates, family.keys(params, view, candidates, on_d), strict=True))
+        for at, value in values.items():
+            if policy.unknown == "exclude" and math.isnan(value):
                 rules[at] = UNKNOWN_RULE
+        keys.append([values.get(at, math.nan) for at in range(len(rules))])
     open_p = [i for i, rule in enumerate(rules_p) if rule is None]
     open_d = [j for j, rule in enumerate(rules_d) if rule is None]
     prefill, decode = _pick_both(policy, view, keys, open_p, open_d)
@@ -62,18 +62,19 @@ def _decode_rule(policy: Policy, view: RouterView, at: int, *, capacity: bool) -
 
 
 def _pick_both(
-    policy: Policy, view: RouterView, keys: NodeKeys, open_p: list[int], open_d: list[int]
+    policy: Policy, view: RouterView, keys: Sequence[Sequence[float]], open_p: list[int], open_d: list[int]
 ) -> tuple[int | None, int | None]:
     if not open_p or not open_d:
         return None, None
     seed = view.request.tie_seed
-    if policy.same_rack == "decode_first":
+    computed = view.request.prefilled_on is not None  # then its P stands first
+    if policy.same_rack == "decode_first" and not computed:
         decode = _pick(keys[1], open_d, seed, decode=True)
         beside = [i for i in open_p if view.prefill[i].rack == view.decode[decode].rack]
         return _pick(keys[0], beside or open_p, seed, decode=False), decode
     prefill = _pick(keys[0], open_p, seed, decode=False)
     beside = open_d
-    if policy.same_rack == "prefill_first":
+    if policy.same_rack != "none":
         beside = [j for j in open_d if view.decode[j].rack == view.prefill[prefill].rack]
     return prefill, _pick(keys[1], beside or open_d, seed, decode=True)
 

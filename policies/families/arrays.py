@@ -7,10 +7,11 @@ import math
 import numpy as np
 
 from models.portable.estimators import Estimators
-from policies.families.registry import FAMILIES, check_family
+from policies.families.params import to_row
+from policies.families.registry import FAMILIES, capacity, check_family, params_of
 from policies.kernel_types import Float64, LawArrays, PolicyArrays, PoolArrays, ViewArrays
 from policies.law_arrays import law_arrays
-from policies.policy import SAME_RACK, UNKNOWN, WHEN_FULL, Policy
+from policies.policy import DECODE_MOMENTS, SAME_RACK, UNKNOWN, WHEN_FULL, Policy
 from policies.view import DECODE_COLUMNS, PREFILL_COLUMNS, RouterView
 
 
@@ -35,11 +36,19 @@ def policy_arrays(policy: Policy) -> PolicyArrays:
         temperature_d_s=float(policy.temperature_d_s),
         risk_ttft=np.array(policy.risk_ttft, np.float64),
         risk_tpot=np.array(policy.risk_tpot, np.float64),
+        decode_moment=DECODE_MOMENTS.index(policy.decode_moment),
+        draws_p=policy.draws_p,
+        draws_d=policy.draws_d,
+        hysteresis_s=float(policy.hysteresis_s),
+        capacity=int(capacity(policy.family)),
+        params=np.array(to_row(params_of(policy.family, policy.params)), np.float64),
     )
 
 
 def to_view_arrays(view: RouterView) -> ViewArrays:
     """A plain view's values for kernels; nodes and uplinks in the view's order."""
+    computed, last = view.request.prefilled_on, view.last_pair or (-1, -1)
+    classes = max(len(d.running_by_class or ()) for d in view.decode)
     return ViewArrays(
         prefill=np.array([_with_nan([getattr(p, c) for c in PREFILL_COLUMNS]) for p in view.prefill]),
         decode=np.array([_with_nan([getattr(d, c) for c in DECODE_COLUMNS]) for d in view.decode]),
@@ -48,6 +57,8 @@ def to_view_arrays(view: RouterView) -> ViewArrays:
         uplink_flows=np.array([u.flows for u in view.uplinks] or [0.0], np.float64),
         prefill_open=np.array([p.accepting and p.compatible for p in view.prefill], np.int64),
         decode_open=np.array([d.accepting and d.compatible for d in view.decode], np.int64),
+        running_by_class=np.array([d.running_by_class or (math.nan,) * max(classes, 1) for d in view.decode]),
+        placed=np.array([-1 if computed is None else computed, *last], np.int64),
     )
 
 

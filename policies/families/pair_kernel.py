@@ -24,12 +24,15 @@ from policies.families.parts_kernel import (
     USABLE,
     blocked_s,
     capacity_rate,
+    class_harm,
     committed_blocks,
     compute_s,
     estimated_blocks,
+    exposed_s,
     lacks_room,
     least,
     met,
+    pressure_of,
     queue_s,
     reservation_s,
     room_blocks,
@@ -60,10 +63,12 @@ def choose_pair(
     block, budget = pool.block_tokens, pool.chunk_tokens
     need = -(-prompt // block)
     kv_bytes, wire = float(pool.kv_bytes_per_token), laws.wire_frac
+    unshared, overlap, last = laws.alone == 1, laws.overlap_frac, laws.last_frac
     # P's parts, into every pair of its row; C(h) and the egress share wait in the places of the predictions. Before
     # their node factors C(0) and C(h) are those of the P before, if it is of the same type and has the same hit.
     kind, hit_before = -1.0, 0
     whole, after_hit = 0.0, 0.0
+    computed = view.placed[0] >= 0
     for i in range(n_prefill):
         if view.prefill_open[i] == 0 or need > pool.prefill_blocks[i]:
             for j in range(n_decode):
@@ -75,24 +80,27 @@ def choose_pair(
         wait += blocked_s(prompt, hit_tokens, view.prefill[i, AVAILABLE], block, kv_bytes * wire, egress)
         if laws.prefill.law[i, KIND] != kind:
             kind, hit_before = laws.prefill.law[i, KIND], 0
-            whole = compute_s(laws.prefill, i, prompt, 0, budget)
+            whole = 0.0 if computed else compute_s(laws.prefill, i, prompt, 0, budget)
             after_hit = whole
         if hit_tokens != hit_before:
             hit_before = hit_tokens
             after_hit = whole if hit_tokens == 0 else compute_s(laws.prefill, i, prompt, hit_tokens, budget)
         factor = laws.prefill.law[i, FACTOR]
         compute, compute_hit = whole * factor, after_hit * factor
-        share = egress / (1.0 + view.prefill[i, SENDING])
+        share = egress if unshared else egress / (1.0 + view.prefill[i, SENDING])
+        crowd = wait * requests
         for j in range(n_decode):
             scores[i, j] = ROOM
             terms[i, j, 0] = wait
             terms[i, j, 1] = compute
+            terms[i, j, 8] = crowd
             ttft_s[i, j] = compute_hit
             tpot_s[i, j] = share
     high_water, horizon, exclude = policy.high_water, policy.horizon_s, policy.unknown == 1
     reserve = policy.reserve_blocks[class_index]
     ttft_left = policy.ttft_target_s[class_index] - waited_s
     unknown = False
+    weight_harm, weight_crowd = policy.weights[class_index, 7], policy.weights[class_index, 8]
     for j in range(n_decode):
         usable, resident = view.decode[j, USABLE], view.resident_tokens[j]
         estimated = estimated_blocks(prompt + estimated_output, resident, block)
@@ -116,8 +124,12 @@ def choose_pair(
             residual, until = decode_residual(laws.decode, j, sequences, later)
         tpot = decode_with(laws.decode.law[j], residual, sequences, later)
         met_tpot = met(policy.tpot_target_s[class_index], tpot, policy.risk_tpot)
+        harm = math.nan
+        if weight_harm != 0.0:
+            before = decode_s(laws.decode, j, sequences - 1.0, tokens - float(prompt))
+            harm = class_harm(view.running_by_class, j, policy.tpot_target_s, before, first_step, policy.risk_tpot)
         decode_wait = reservation + boundary + first_step
-        ingress = laws.ingress[j] / (1.0 + receiving)
+        ingress = laws.ingress[j] if unshared else laws.ingress[j] / (1.0 + receiving)
         size, size_now = float(prompt) * kv_bytes * wire, float(prompt - resident) * kv_bytes * wire
         setup = laws.descriptor_s * (laws.descriptors_per_block * float(need))
         setup_now = laws.descriptor_s * (laws.descriptors_per_block * float(need - resident // block))
@@ -125,43 +137,56 @@ def choose_pair(
         net, rate = growth - release, capacity_rate(growth, release)
         room, held = room_blocks(view.decode, j), committed_blocks(view.decode, j) + estimated
         alone = estimated / usable
+        if policy.decode_moment == 1:
+            scratch.own[j, 0] = pressure_of(alone, (held + net * horizon) / usable, high_water)
+            scratch.own[j, 1] = 1.0 - met_tpot
+        rare = (0.0 if weight_harm == 0.0 else harm) + 0.0
         for i in range(n_prefill):
             if scores[i, j] == math.inf:
                 continue
             wait, compute, share = terms[i, j, 0], terms[i, j, 1], tpot_s[i, j]
             path, link = pool.path_kind[i, j], pool.path_uplink[i, j]
             if link >= 0:
-                share = least(share, laws.uplink[link] / (1.0 + view.uplink_flows[link]))
+                speed = laws.uplink[link]
+                share = least(share, speed if unshared else speed / (1.0 + view.uplink_flows[link]))
             bandwidth = least(share, ingress) * laws.efficiency[path]
-            transfer = laws.alpha_s[path] + setup + size / bandwidth
+            transfer = laws.alpha_s[path] + setup + exposed_s(size / bandwidth, overlap * compute, last)
             compute_now, transfer_now, benefit = compute, transfer, 0.0
             if view.hit_tokens[i] > 0 or resident > 0:
                 compute_now = ttft_s[i, j]
-                transfer_now = laws.alpha_s[path] + setup_now + size_now / bandwidth
+                left = exposed_s(size_now / bandwidth, overlap * compute_now, last)
+                transfer_now = laws.alpha_s[path] + setup_now + left
                 benefit = compute + transfer - compute_now - transfer_now
                 if benefit <= 0.0:  # a hit that does not pay counts as none
                     compute_now, transfer_now, benefit = compute, transfer, 0.0
             arrival = wait + compute_now + reservation + transfer_now
             ttft = arrival + boundary + first_step
             delta = horizon if horizon < arrival else arrival
-            projected = (held + net * delta) / usable
-            above = (alone if projected < alone else projected) - high_water
-            above = (0.0 if above < 0.0 else above) / (1.0 - high_water)
+            pressure = pressure_of(alone, (held + net * delta) / usable, high_water)
             risk = 1.0 - met(ttft_left, ttft, policy.risk_ttft) * met_tpot
             terms[i, j, 2] = transfer
             terms[i, j, 3] = decode_wait
-            terms[i, j, 4] = above * above
+            terms[i, j, 4] = pressure
             terms[i, j, 5] = risk
             terms[i, j, 6] = benefit
+            terms[i, j, 7] = harm
             ttft_s[i, j] = ttft
             tpot_s[i, j] = tpot
             if lacks_room(room, estimated, rate, delta, horizon, reserve, exclude):
                 scores[i, j] = FULL
             # A sum with an unknown part is unknown.
-            if math.isnan(wait + compute + transfer + decode_wait + above + risk + benefit):
+            last_two = rare if weight_crowd == 0.0 else rare + terms[i, j, 8]
+            if math.isnan(wait + compute + transfer + decode_wait + pressure + risk + benefit + last_two):
                 unknown = True
-    queue, temperatures = policy.when_full == 0, (policy.temperature_p_s, policy.temperature_d_s)
-    weights = policy.weights
-    return choose_best(
-        weights, class_index, exclude, queue, temperatures, tie_seed, unknown, scores, terms, ttft_s, tpot_s
+    # fmt: off
+    best = choose_best(
+        policy.weights, class_index, exclude, policy.when_full == 0 or computed, policy.temperature_p_s,
+        policy.temperature_d_s, tie_seed, unknown, policy.decode_moment == 1 and not computed,
+        scores, terms, ttft_s, tpot_s, scratch.own,
     )
+    # fmt: on
+    if policy.hysteresis_s > 0.0 and best >= 0 and view.placed[1] >= 0:
+        kept = scores[view.placed[1], view.placed[2]]
+        if kept - scores[best // n_decode, best % n_decode] <= policy.hysteresis_s:
+            return int(view.placed[1] * n_decode + view.placed[2])
+    return best

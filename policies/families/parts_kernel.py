@@ -21,6 +21,12 @@ BACKLOG_REQUESTS = PREFILL_COLUMNS.index("backlog_requests")
 AVAILABLE = PREFILL_COLUMNS.index("available_blocks")
 SENDING = PREFILL_COLUMNS.index("sending_requests")
 PREFILL_AGE = PREFILL_COLUMNS.index("age_s")
+WAITING_ON_P = PREFILL_COLUMNS.index("waiting_requests")
+RUNNING_ON_P = PREFILL_COLUMNS.index("running_requests")
+TOTAL = PREFILL_COLUMNS.index("total_blocks")
+OWN_TOKENS = PREFILL_COLUMNS.index("own_tokens")
+OWN_PROMPTS = PREFILL_COLUMNS.index("own_prompts")
+OWN_ON_P = PREFILL_COLUMNS.index("own_requests")
 
 USABLE = DECODE_COLUMNS.index("usable_blocks")
 ACTIVE = DECODE_COLUMNS.index("active_blocks")
@@ -37,6 +43,11 @@ BOOKED = DECODE_COLUMNS.index("booked_requests")
 BOOKED_TOKENS = DECODE_COLUMNS.index("booked_tokens")
 GROWTH = DECODE_COLUMNS.index("growth_blocks_per_s")
 RELEASE = DECODE_COLUMNS.index("release_blocks_per_s")
+DECODE_AGE = DECODE_COLUMNS.index("age_s")
+WAITING_ON_D = DECODE_COLUMNS.index("waiting_requests")
+OWN_ON_D = DECODE_COLUMNS.index("own_requests")
+OWN_BLOCKS = DECODE_COLUMNS.index("own_blocks")
+NEW_BLOCKS = DECODE_COLUMNS.index("new_blocks")
 
 GOLDEN = np.uint64(0x9E37_79B9_7F4A_7C15)
 MIX_A = np.uint64(0xBF58_476D_1CE4_E5B9)
@@ -91,6 +102,13 @@ def compute_s(laws: StepArrays, i: int, prompt: int, cached: int, budget: int) -
         total += prefill_of_type_s(laws, i, float(chunk), float(chunk) * float(position), 1.0)
         position += chunk
     return total
+
+
+@kernel
+def exposed_s(wire_s: float, hidden_s: float, last_frac: float) -> float:
+    """Seconds on the wire that are left when the prompt's compute ends."""
+    left, last = wire_s - hidden_s, last_frac * wire_s
+    return last if left < last else left
 
 
 @kernel
@@ -184,6 +202,14 @@ def lacks_room(
 
 
 @kernel
+def pressure_of(alone: float, projected: float, high_water: float) -> float:
+    """ProjectedKVPressure, of a request's own part of D and of D's projected use."""
+    above = (alone if projected < alone else projected) - high_water
+    above = (0.0 if above < 0.0 else above) / (1.0 - high_water)
+    return above * above
+
+
+@kernel
 def met(target: float, predicted: float, table: Float64) -> float:
     """Probability that a target is met; target NaN = none."""
     if math.isnan(target):
@@ -207,3 +233,16 @@ def least(a: float, b: float) -> float:
     if math.isnan(a) or math.isnan(b):
         return math.nan
     return b if b < a else a
+
+
+@kernel
+def class_harm(running: Float64, j: int, targets: Float64, before: float, after: float, table: Float64) -> float:
+    """NeighbourHarm on D j, whose steps get longer; `running` (D, C), NaN = unknown."""
+    harm = 0.0
+    for c in range(len(targets)):
+        if math.isnan(running[j, c]):
+            return math.nan
+        if running[j, c] > 0.0:
+            rise = met(targets[c], before, table) - met(targets[c], after, table)
+            harm += running[j, c] * (0.0 if rise < 0.0 else rise)
+    return harm

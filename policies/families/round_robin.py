@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from policies.families.apart import NodeKeys
+from collections.abc import Sequence
+
+from policies.families.family import Family
+from policies.families.params import NoParams
 from policies.view import RouterView
 
 
-def round_robin_keys(view: RouterView) -> NodeKeys:
+def turn_keys(view: RouterView, nodes: Sequence[int], *, decode: bool) -> list[float]:
     """Places after the node whose turn it is."""
-    n_prefill, n_decode = len(view.prefill), len(view.decode)
-    first_p = view.turn % n_prefill
-    first_d = (view.turn + view.turn // n_prefill) % n_decode
-    prefill = [float((i - first_p) % n_prefill) for i in range(n_prefill)]
-    return prefill, [float((j - first_d) % n_decode) for j in range(n_decode)]
+    count = len(view.decode) if decode else len(view.prefill)
+    # Ds that are chosen for computed prompts have a turn of their own.
+    shifts = decode and view.request.prefilled_on is None
+    first = view.turn + view.turn // len(view.prefill) if shifts else view.turn
+    return [float((at - first % count) % count) for at in nodes]
+
+
+def _keys(_: NoParams, view: RouterView, nodes: Sequence[int], decode: bool) -> list[float]:
+    return turn_keys(view, nodes, decode=decode)
+
+
+FAMILIES = (Family("round_robin", _keys, "policies.families.round_robin_kernel"),)

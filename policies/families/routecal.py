@@ -1,4 +1,4 @@
-"""`routecal`: every pair is scored by the seven terms. Plain decision."""
+"""`routecal`: every pair is scored by its terms. Plain decision."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from policies.scoring import (
     Decision,
     choose_pair,
     decode_rule,
+    may_queue,
     pair_lacks_room,
     prefill_rule,
 )
-from policies.terms import PairTerms, decode_parts, estimated_blocks, pair_terms, prefill_parts
+from policies.terms import DecodeParts, PairTerms, decode_parts, estimated_blocks, pair_terms, prefill_parts
 from policies.view import RouterView
 
 Pairs = dict[tuple[int, int], PairTerms]
@@ -24,12 +25,13 @@ Pairs = dict[tuple[int, int], PairTerms]
 def decide_pair(policy: Policy, estimators: Estimators, view: RouterView) -> Decision:
     """The pair of the lowest score."""
     excluded: list[tuple[int, int, str]] = []
-    roomy, full = _terms(policy, estimators, view, excluded)
-    chosen, scores = choose_pair(policy, view, roomy)
+    parts = _decode_parts(policy, estimators, view, excluded)
+    roomy, full = _terms(policy, estimators, view, parts, excluded)
+    chosen, scores = choose_pair(policy, view, roomy, parts)
     pairs, dropped = roomy, False
-    if chosen is None and policy.when_full == "queue" and full:
+    if chosen is None and may_queue(policy, view) and full:
         pairs, dropped = roomy | full, True
-        chosen, scores = choose_pair(policy, view, pairs)
+        chosen, scores = choose_pair(policy, view, pairs, parts)
     else:
         excluded += [(i, j, "decode_full") for i, j in full]
     excluded += [(i, j, UNKNOWN_RULE) for i, j in pairs if (i, j) not in scores]
@@ -48,26 +50,37 @@ def decide_pair(policy: Policy, estimators: Estimators, view: RouterView) -> Dec
     return Decision(prefill, decode, candidates, excluded=tuple(sorted(excluded)), capacity_dropped=dropped)
 
 
-def _terms(
+def _decode_parts(
     policy: Policy, estimators: Estimators, view: RouterView, excluded: list[tuple[int, int, str]]
+) -> dict[int, DecodeParts]:
+    """Parts of the Ds that pass the filters of their own."""
+    parts = {}
+    for j, decode in enumerate(view.decode):
+        rule = decode_rule(decode, estimated_blocks(view, decode))
+        if rule is None:
+            parts[j] = decode_parts(view, decode, estimators, policy)
+        else:
+            excluded.append((-1, j, rule))
+    return parts
+
+
+def _terms(
+    policy: Policy,
+    estimators: Estimators,
+    view: RouterView,
+    parts: dict[int, DecodeParts],
+    excluded: list[tuple[int, int, str]],
 ) -> tuple[Pairs, Pairs]:
     """Terms of the pairs that pass the filters of their nodes: those with room on D, and those without."""
     roomy: Pairs = {}
     full: Pairs = {}
-    opened = []
-    for j, decode in enumerate(view.decode):
-        rule = decode_rule(decode, estimated_blocks(view, decode))
-        if rule is None:
-            opened.append((j, decode_parts(view, decode, estimators, policy)))
-        else:
-            excluded.append((-1, j, rule))
     for i, prefill in enumerate(view.prefill):
         rule = prefill_rule(view, prefill)
         if rule is not None:
             excluded.append((i, -1, rule))
             continue
         p = prefill_parts(view, prefill, estimators)
-        for j, d in opened:
+        for j, d in parts.items():
             terms = pair_terms(view, (i, j), (p, d), estimators, policy)
             (full if pair_lacks_room(view, j, d, terms, policy) else roomy)[i, j] = terms
     return roomy, full

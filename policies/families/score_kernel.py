@@ -7,10 +7,12 @@ import math
 import numpy as np
 
 from policies.compiled import kernel
-from policies.families.parts_kernel import decode_draw, pair_tie, prefill_draw
+from policies.families.parts_kernel import decode_draw, node_tie, pair_tie, prefill_draw
 from policies.kernel_types import Float64
 
 BENEFIT = 6
+TERM_COUNT = 9
+DECODE = 1
 ROOM = 0.0  # marks in `scores` until the scores are there
 FULL = 1.0
 
@@ -21,18 +23,21 @@ def choose_best(
     class_index: int,
     exclude: bool,
     queue: bool,
-    temperatures: tuple[float, float],
+    temperature_p: float,
+    temperature_d: float,
     tie_seed: np.uint64,
     unknown: bool,
+    decode_first: bool,
     scores: Float64,
     terms: Float64,
     ttft_s: Float64,
     tpot_s: Float64,
+    own: Float64,
 ) -> int:
     """p · D + d of the lowest score, or -1. Writes the candidates' scores; the rest gets inf and NaN."""
     n_prefill, n_decode = scores.shape
     mark = _highest_mark(weights, class_index, exclude and unknown, queue, scores, terms)
-    drawn = temperatures[0] != 0.0 or temperatures[1] != 0.0
+    drawn = temperature_p != 0.0 or temperature_d != 0.0
     # Term by term, so that the worst value of one needs no place of its own.
     for i in range(n_prefill):
         for j in range(n_decode):
@@ -40,11 +45,11 @@ def choose_best(
                 scores[i, j] = math.inf
                 ttft_s[i, j] = math.nan
                 tpot_s[i, j] = math.nan
-                for term in range(BENEFIT + 1):
+                for term in range(TERM_COUNT):
                     terms[i, j, term] = math.nan
             else:
                 scores[i, j] = 0.0
-    for term in range(BENEFIT + 1):
+    for term in range(TERM_COUNT):
         weight = weights[class_index, term]
         if weight == 0.0:
             continue
@@ -54,14 +59,15 @@ def choose_best(
                 value = terms[i, j, term]
                 part = weight * (worst if math.isnan(value) else value)
                 scores[i, j] = scores[i, j] - part if term == BENEFIT else scores[i, j] + part
+    only = _best_decode(weights, class_index, temperature_d, tie_seed, scores, terms, own) if decode_first else -1
     best = math.inf
     chosen = -1
     for i in range(n_prefill):
-        jitter = temperatures[0] * prefill_draw(tie_seed, i) if drawn else 0.0
+        jitter = temperature_p * prefill_draw(tie_seed, i) if drawn else 0.0
         for j in range(n_decode):
             if drawn:
-                scores[i, j] += jitter + temperatures[1] * decode_draw(tie_seed, j)
-            score = scores[i, j]
+                scores[i, j] += jitter + temperature_d * decode_draw(tie_seed, j)
+            score = math.inf if decode_first and j != only else scores[i, j]
             tied = score == best and chosen >= 0
             if tied:
                 tied = pair_tie(tie_seed, i, j) < pair_tie(tie_seed, chosen // n_decode, chosen % n_decode)
@@ -69,6 +75,59 @@ def choose_best(
                 best = score
                 chosen = i * int(n_decode) + j
     return chosen
+
+
+@kernel
+def _best_decode(
+    weights: Float64,
+    class_index: int,
+    temperature: float,
+    tie_seed: np.uint64,
+    scores: Float64,
+    terms: Float64,
+    own: Float64,
+) -> int:
+    """The D of the lowest own part of the score among those of candidates, -1 = none."""
+    best = math.inf
+    chosen = -1
+    for j in range(scores.shape[1]):
+        total = math.inf
+        for k in range(4):
+            value = _own_part(k, j, scores, terms, own)
+            if value == math.inf:
+                break
+            total = 0.0 if k == 0 else total
+            weight = weights[class_index, 7 if k == 3 else 3 + k]
+            if weight == 0.0:
+                continue
+            if math.isnan(value):
+                worst = math.nan
+                for other in range(scores.shape[1]):
+                    part = _own_part(k, other, scores, terms, own)
+                    if part != math.inf and not math.isnan(part) and not part <= worst:
+                        worst = part
+                value = 0.0 if math.isnan(worst) else worst
+            total += weight * value
+        if total == math.inf:
+            continue
+        if temperature != 0.0:
+            total += temperature * decode_draw(tie_seed, j)
+        tied = total == best and node_tie(tie_seed, j, DECODE) < node_tie(tie_seed, chosen, DECODE)
+        if total < best or tied:
+            best = total
+            chosen = j
+    return chosen
+
+
+@kernel
+def _own_part(k: int, j: int, scores: Float64, terms: Float64, own: Float64) -> float:
+    """Part k of D j's own: DecodeWait, pressure, risk, harm; inf if D j is in no candidate."""
+    for i in range(scores.shape[0]):
+        if scores[i, j] != math.inf:
+            if k == 0:
+                return float(terms[i, j, 3])
+            return float(terms[i, j, 7] if k == 3 else own[j, k - 1])
+    return math.inf
 
 
 @kernel
@@ -82,7 +141,7 @@ def _highest_mark(
             if scores[i, j] == math.inf:
                 continue
             if exclude:
-                for term in range(BENEFIT + 1):
+                for term in range(TERM_COUNT):
                     if weights[class_index, term] != 0.0 and math.isnan(terms[i, j, term]):
                         scores[i, j] = math.inf
             if scores[i, j] == ROOM:

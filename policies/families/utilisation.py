@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from policies.families.apart import NodeKeys
+from collections.abc import Sequence
+
+from policies.families.family import Family
+from policies.families.params import NoParams
 from policies.terms import known
 from policies.view import RouterView
 
 
-def utilisation_keys(view: RouterView) -> NodeKeys:
+def _keys(_: NoParams, view: RouterView, nodes: Sequence[int], decode: bool) -> list[float]:
     """P: backlog tokens. D: active / usable blocks."""
-    prefill = [known(p.backlog_tokens) for p in view.prefill]
-    return prefill, [known(d.active_blocks) / d.usable_blocks for d in view.decode]
+    if decode:
+        return [known(view.decode[j].active_blocks) / view.decode[j].usable_blocks for j in nodes]
+    return [known(view.prefill[i].backlog_tokens) for i in nodes]
+
+
+_KERNEL = "policies.families.utilisation_kernel"
+FAMILIES = (
+    Family("lowest_utilisation", _keys, _KERNEL, racks=True),
+    Family("gated_utilisation", _keys, _KERNEL, capacity=True, racks=True),
+)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from policies.twin.itl import BINS
 
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
@@ -24,6 +26,7 @@ class Status(IntEnum):
     REJECTED = 1
     TOO_LARGE = 2
     FAILED = 3
+    CANCELLED = 4
 
 
 class Counters(NamedTuple):
@@ -38,6 +41,8 @@ class Counters(NamedTuple):
     shared: int
     stale: int
     expired: int
+    timed_out: int
+    swapped_tokens: int = 0  # whose KV went to host memory or came back
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,7 @@ class Replay:
     transfer_drained_ns: Int64
     transfer_finished_ns: Int64  # KV visible
     activated_ns: Int64
+    released_ns: Int64  # P freed its KV: at a boundary, or when a request that it had started was over
     first_token_ns: Int64
     finished_ns: Int64
     cached_tokens: Int32
@@ -70,4 +76,7 @@ class Replay:
     expected_output: Int32
     predicted_ttft_s: Float64  # of the chosen pair at the decision; NaN where the family predicts nothing
     predicted_tpot_s: Float64
+    arrived_ns: Int64  # the workload's, but for turns that follow others
     counters: Counters
+    itl_counts: Int64 = field(default_factory=lambda: np.zeros((1, BINS), np.int64))
+    """(classes, BINS): gaps between the tokens of answers, see policies.twin.itl."""

@@ -47,6 +47,12 @@ class Workload:
     `forced_prefill`, `forced_decode`: node index from the log, or -1 = the policy decides.
     `scored`: 1 = counts in the outcome, 0 = warm-up. `arrivals`: None = routers know class and prompt length only, and
     learn from every answer.
+
+    `priority`: of a request in the queue of its P, lower first; None = all the same. At most 64 different ones.
+    `cancel_ns`: when the client gives up, on the clock of `arrival_ns`, -1 = never; None = nobody does.
+    `parent`, `think_ns`: closed loop. The request arrives `think_ns` (at least 1) after its parent, an earlier row, has
+    ended in any way, and gives up as long after that as `cancel_ns` is after `arrival_ns`, which says nothing else of
+    it; -1 = it arrives at `arrival_ns`. None = all do.
     """
 
     arrival_ns: Int64
@@ -60,6 +66,10 @@ class Workload:
     scored: npt.NDArray[np.bool_]
     request_ids: tuple[str, ...] = ()
     arrivals: Arrivals | None = None
+    cancel_ns: Int64 | None = None
+    parent: Int32 | None = None
+    think_ns: Int64 | None = None
+    priority: Int32 | None = None
 
     @property
     def requests(self) -> int:

@@ -21,6 +21,7 @@ def steps(*rows: dict[str, Any]) -> pl.DataFrame:
 
 
 NO_STEPS = with_all_columns("steps", pl.DataFrame())
+NO_REQUESTS = with_all_columns("requests", pl.DataFrame())
 
 
 def one_pass(at_s: int, phase: str, node: str = "p0", **columns: Any) -> dict[str, Any]:
@@ -72,7 +73,7 @@ def test_counters_tell_the_fewest_steps_that_their_tokens_need() -> None:
 def test_moments_are_not_counted_twice() -> None:
     samples = loads(load(0, [10, 40, 1000, 160, 4000, 40], 700), load(1, [30, 140, 5000, 700, 30_000, 140], 900))
     again = decode_steps(samples).with_columns(source=pl.lit("decode_moments"))
-    table = decode_table(samples, with_all_columns("steps", again))
+    table = decode_table(samples, with_all_columns("steps", again), NO_REQUESTS)
     assert table.select("node", "n_steps", "tokens", "source").rows() == [("d0", 20, 800.0, "decode_moments")]
 
 
@@ -83,14 +84,15 @@ def test_metrics_take_their_batch_from_the_samples_at_their_ends() -> None:
         for at, n, blocks in ((0, 8, 100), (5, 12, 200))
     ]  # fmt: skip
     samples = with_all_columns("node_loads", pl.DataFrame(rows))
-    table = decode_table(samples, steps(counted(5, "decode", 1_000, node="d0"), counted(9, "decode", 50, node="d0")))
+    told = steps(counted(5, "decode", 1_000, node="d0"), counted(9, "decode", 50, node="d0"))
+    table = decode_table(samples, told, NO_REQUESTS)
     assert table.select("sequences", "tokens", "n_steps", "busy_us", "source").rows() == [
         (10.0, 9_600.0, 100, 900_000, "prometheus")
     ]
 
 
 def test_passes_of_decode_have_no_drift() -> None:
-    table = decode_table(loads(load(0, None, None)), steps(one_pass(1, "decode", node="d0")))
+    table = decode_table(loads(load(0, None, None)), steps(one_pass(1, "decode", node="d0")), NO_REQUESTS)
     assert table.select("sequences", "tokens", "drift", "n_steps").rows() == [(2.0, 600.0, 0.0, 1)]
 
 
@@ -105,7 +107,6 @@ def test_the_order_of_rows_changes_nothing(seed: int) -> None:
 
 
 def test_empty_in_empty_out() -> None:
-    empty = requests(prefill(0, 50)).head(0)
-    assert prefill_table(empty, NO_STEPS, CHUNK).is_empty()
-    assert decode_table(with_all_columns("node_loads", pl.DataFrame()), NO_STEPS).is_empty()
+    assert prefill_table(NO_REQUESTS, NO_STEPS, CHUNK).is_empty()
+    assert decode_table(with_all_columns("node_loads", pl.DataFrame()), NO_STEPS, NO_REQUESTS).is_empty()
     assert len(set(FINEST_FIRST)) == len(FINEST_FIRST)

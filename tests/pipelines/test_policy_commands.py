@@ -166,3 +166,20 @@ def test_publish_refuses_other_pools_changed_files_and_missing_settings(folder: 
     tampered, _ = run("publish", changed(path, "family", "lmetric"), "--settings", folder / "with-keys.toml")
     assert tampered.exit_code == 2
     assert "as it was made" in tampered.stderr
+
+
+def test_export_and_import_of_a_router_config(folder, file):
+    params = dict.fromkeys(("hit", "free", "health", "stale_after_s"), 1.0)
+    path = changed(written(folder, file, signed_by=None), "family", "hit_capacity_health")
+    path = changed(path, "family_params", params)
+    refused = CliRunner().invoke(app, ["policy", "export", str(path), "--format", "dynamo"])
+    assert refused.exit_code == 2
+    assert "this config is of dynamo_cost" in refused.output
+    path = changed(changed(path, "family", "sglang_cache_aware"), "family_params", None)
+    result, said = run("export", path, "--format", "smg", "--out", folder / "smg.txt")
+    assert result.exit_code == 0
+    assert (folder / "smg.txt").read_text("utf-8") == said["config"]
+    assert "--prefill-policy cache_aware" in said["config"].splitlines()
+    result, said = run("import", folder / "smg.txt", "--format", "smg")
+    assert (said["family"], said["decode_moment"]) == ("sglang_cache_aware", "arrival")
+    assert said["family_params"]["cache_threshold"] == 0.3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tomllib
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -14,9 +15,13 @@ import pytest
 from features.errors import SettingsError
 from features.naming import ClassRule
 from pipelines.settings import Settings, load_settings, parse_settings
+from pipelines.settings_build import _discipline
 from pipelines.settings_cluster import to_cluster
+from pipelines.settings_pool_file import EngineFile
 from pipelines.settings_schema import settings_schema_text
-from policies.families.registry import FAMILIES
+from policies.families.registry import SIMPLE
+from policies.twin.cluster import Discipline
+from policies.twin.profiles import PROFILES
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = ROOT / "data" / "schemas" / "settings.json"
@@ -101,7 +106,7 @@ def test_defaults_are_filled_in_and_said() -> None:
     assert [c.name for c in pool.classes] == ["default"]
     assert (pool.classes[0].ttft_target_s, pool.classes[0].tpot_target_s) == (2.0, 0.05)
     assert "no class rules: all requests are of class `default`, TTFT <= 2000 ms, TPOT <= 50 ms" in settings.notices[0]
-    assert pool.families == FAMILIES
+    assert pool.families == SIMPLE
     assert settings.storage.lake == Path("/srv/routecal/data/lake")
 
 
@@ -164,14 +169,10 @@ def test_unknown_key_says_what_was_meant() -> None:
     [
         ("engine", "lora = true", "LoRA"),
         ("engine", "speculative_decoding = true", "speculative decoding"),
-        ("engine", 'preemption = "swap"', "swap"),
-        ("engine", 'decode_chosen = "hand_off"', "D at hand-off"),
         ("engine", 'tiers = ["hbm", "dram"]', "tiers"),
-        ("engine", 'first_token = "prefill"', "first token made on P"),
-        ("engine", 'order = "priority"', "order of the prefill queue"),
-        ("engine", "transfer_overlap = true", "overlaps prefill"),
+        ("engine", 'order = "lpm"', "order of the prefill queue"),
         ("engine", "decode_prefix_reuse = true", "prefixes kept on D"),
-        ("router", 'families = ["gated_utilisation", "dynamo_cost"]', "this router family"),
+        ("router", 'families = ["gated_utilisation", "learned_choice"]', "this router family"),
         ("classes.chat", 'objective = "deadline"\nttft_target_ms = 1', "objective other than"),
     ],
 )
@@ -213,6 +214,10 @@ def test_mla_with_geometry() -> None:
         (SMALL.replace("[pools.p]", "[pools.'a b']").replace("pools.p.", "pools.'a b'."), "name must match", "a b"),
         (with_key("router", 'families = ["lmetric"]'), "incumbent must be a family", "pools.p.incumbent.family"),
         (with_key("gates", 'waive = ["drill"]'), "a waiver must name a gate", "pools.p.gates.waive[0]"),
+        (with_key("engine", 'decode_chosen = "hand_off"'), "'handoff'", "pools.p.engine.decode_chosen"),
+        (with_key("engine", 'recompute = "steps"'), "must reserve first", "pools.p"),
+        (with_key("router", "loss_frac = 1"), "less than 1", "pools.p.router.loss_frac"),
+        (SMALL.replace('"prefill"', '"prefill"\nclasses = ["x"]'), "classes of the pool", "pools.p.nodes[0].classes"),
         (with_key("classes.a", "weight = 2"), "must have a target", "pools.p.classes.a"),
         (SMALL + "[[pools.p.uplinks]]\nfrom_rack='rack0'\nto_rack='b'\ngbps=1", "racks that have nodes", "to_rack"),
         (
@@ -286,3 +291,9 @@ def test_tensor_parallel_is_a_whole_number(value: str) -> None:
 @pytest.mark.parametrize("value", ['""', '"a/tp2"', '"*"', "5", '"h 100"'])
 def test_a_gpu_has_a_plain_name(value: str) -> None:
     assert refusal(SMALL.replace('role = "decode"', f'role = "decode"\ngpu = {value}')).place.endswith("gpu")
+
+
+def test_a_profile_is_a_start_that_given_fields_override():
+    rules = _discipline(EngineFile(profile="dynamo-replay", chunk_tokens=4096, contention="share"))
+    assert rules == replace(PROFILES["dynamo-replay"], chunk_tokens=4096, contention="share")
+    assert _discipline(EngineFile(release="activation")) == Discipline(release="activation")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date
 
 from policies.conformance import vectors
-from policies.conformance_cases import Geometry
+from policies.conformance_views import Geometry
 from policies.policy import ClassPolicy, Policy, default_policy
 from policies.policy_file import Origin, build, with_proof
 from policies.policy_models import PolicyFile

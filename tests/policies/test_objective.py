@@ -89,21 +89,6 @@ def test_block_sums_add_up_to_goodput() -> None:
     assert blocks.value.sum() / blocks.weight.sum() == pytest.approx(objective.goodput_frac(ok, weight))
 
 
-def test_scale_load_divides_arrivals_and_keeps_the_rest() -> None:
-    load = world.workload(100)
-    fast = objective.scale_load(load, 1.25)
-    assert np.all(np.abs(fast.arrival_ns * 1.25 - load.arrival_ns) <= 1.25)
-    assert np.all(np.diff(fast.arrival_ns) >= 0)
-    assert fast.prompt_tokens is load.prompt_tokens
-    assert objective.scale_load(load, 1.0) is load
-
-
-@pytest.mark.parametrize("factor", [0.0, -1.0])
-def test_scale_load_refuses_a_factor_that_is_not_positive(factor: float) -> None:
-    with pytest.raises(TwinError, match="factor > 0"):
-        objective.scale_load(world.workload(3), factor)
-
-
 def test_an_unknown_class_is_refused() -> None:
     load = replace(world.workload(3), class_index=np.array([0, 1, 2], np.int32))
     replay = world.replay_of(load, np.ones(3), np.ones(3))

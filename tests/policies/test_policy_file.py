@@ -11,7 +11,9 @@ import pytest
 
 from features.errors import PolicyError
 from policies.canonical import canonical_bytes
+from policies.conformance import check
 from policies.policy_file import (
+    LEASE_S,
     build,
     content_hash,
     decision_hash,
@@ -85,8 +87,17 @@ def test_round_trip_is_exact():
     read = parse(to_bytes(FILE))
     assert read == FILE
     assert to_bytes(read) == to_bytes(FILE)
-    assert policy_of(read) == small_policy()
+    assert policy_of(read) == replace(small_policy(), lease_s=LEASE_S)  # the pool's, where the policy names none
     assert estimators_of(read) == estimators()
+
+
+def test_a_file_of_seven_weights_still_decides():
+    old = parse((GOLDEN.parent / "policy-2.0.json").read_bytes())
+    assert old.schema_version == "2.0"
+    assert (old.content_hash, old.decision_hash) == (content_hash(old), decision_hash(old))
+    assert [c.weights[7:] for c in policy_of(old).classes] == [(0.0, 0.0)] * len(old.classes)
+    assert policy_of(old).decode_moment == "arrival"
+    assert check(old) == []
 
 
 def test_formatting_does_not_change_the_hash():

@@ -25,6 +25,8 @@ UNIT = (1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 1.0)
 @given(draws=seeds)
 def test_unit_score_is_the_predicted_ttft(draws):
     policy, view, laws = random_policy(draws, "routecal"), router_view(draws), estimators()
+    contention = draws.one("share", "none")
+    laws = replace(laws, transfer=replace(laws.transfer, contention=contention))
     classes = tuple(replace(c, weights=UNIT) for c in policy.classes)
     policy = replace(policy, classes=classes, temperature_p_s=0.0, temperature_d_s=0.0, when_full="queue")
     decision = decide(policy, laws, view)
@@ -38,10 +40,21 @@ def test_unit_score_is_the_predicted_ttft(draws):
         assert c.score == pytest.approx(walked, abs=1e-9)
 
 
+def test_what_the_compute_covers_of_a_transfer_is_not_waited_for():
+    def terms(**transfer):
+        laws = replace(LAWS, transfer=replace(LAWS.transfer, **transfer))
+        return decide(the_policy(), laws, the_view()).candidates[0].terms
+
+    _, compute, wire, *_ = terms()
+    assert terms(overlap_frac=0.1)[2] == pytest.approx(wire - 0.1 * compute)
+    assert terms(overlap_frac=1.0, last_frac=0.9)[2] == pytest.approx(max(wire - compute, 0.9 * wire))
+
+
 @settings(max_examples=200, deadline=None)
 @given(draws=seeds)
 def test_the_choice_is_the_lowest_score(draws):
-    decision = decide(random_policy(draws, "routecal"), estimators(), router_view(draws))
+    policy = replace(random_policy(draws, "routecal"), hysteresis_s=0.0, decode_moment="arrival")
+    decision = decide(policy, estimators(), router_view(draws))
     best = min((c.score for c in decision.candidates), default=None)
     chosen = [c.score for c in decision.candidates if (c.prefill, c.decode) == (decision.prefill, decision.decode)]
     assert chosen == ([] if best is None else [best])

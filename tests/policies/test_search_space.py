@@ -39,9 +39,9 @@ def test_the_default_point_is_the_default_policy() -> None:
 
 def test_a_point_moves_every_knob() -> None:
     point = {**space().default_point(), "SloRisk": 3.0, "quantile_step": -2.0, "reserve_multiplier": 2.0}
-    point |= {"ProjectedKVPressure": 0.5, "temperature_d_s": 0.002}
+    point |= {"ProjectedKVPressure": 0.5, "temperature_d_s": 0.002, "NeighbourHarm": 0.02}
     policy = search_space.apply(space(), point)
-    assert [c.weights for c in policy.classes] == [(1.0, 1.0, 1.0, 1.0, 0.5, 3.0, 1.0)] * 2
+    assert [c.weights for c in policy.classes] == [(1.0, 1.0, 1.0, 1.0, 0.5, 3.0, 1.0, 0.02, 0.0)] * 2
     assert [c.quantile for c in policy.classes] == [0.7, 0.5]
     assert [c.reserve_blocks for c in policy.classes] == [80.0, 0.0]
     assert (policy.temperature_p_s, policy.temperature_d_s) == (0.0, 0.002)

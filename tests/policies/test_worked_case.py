@@ -74,9 +74,8 @@ def the_policy(family="routecal", **changes) -> Policy:
 
 def terms(view: RouterView, **changes):
     candidates = decide(the_policy(**changes), LAWS, view).candidates
-    return {
-        c.decode: dict(zip(("Q", "C", "X", "D", "pressure", "risk", "hit"), c.terms, strict=True)) for c in candidates
-    }
+    names = ("Q", "C", "X", "D", "pressure", "risk", "hit")
+    return {c.decode: dict(zip(names, c.terms, strict=False)) for c in candidates}
 
 
 def projected(view: RouterView) -> tuple[float, float]:

@@ -18,10 +18,12 @@ from models.portable.trees import Trees, table_of
 from policies.compiled import entry_kernel
 from policies.families.arrays import law_arrays_of, policy_arrays, pool_arrays_of, to_view_arrays
 from policies.families.choose_kernel import choose
-from policies.kernel_types import Scratch
-from policies.policy import SAME_RACK, UNKNOWN, WHEN_FULL, ClassPolicy, Policy
+from policies.families.kernels import keys_of
+from policies.kernel_types import TERMS, Scratch
+from policies.policy import DECODE_MOMENTS, SAME_RACK, UNKNOWN, WHEN_FULL, ClassPolicy, Policy
 from policies.risk import risk_table
 from policies.view import DecodeView, PrefillView, RequestView, RouterView, UplinkView
+from tests.policies.families.rows import random_row
 
 LENGTH = LengthLaw(
     levels=(0.5, 0.9),
@@ -84,6 +86,8 @@ def estimators(**changes) -> Estimators:
             descriptors_per_block=3.0,
             wire_frac=0.75,
             port_factor={"out:p0": 0.9, "in:d1": 0.8, "up:0>1": 0.7},
+            overlap_frac=0.3,
+            last_frac=0.1,
         ),
         risk=RiskSigma(),
         cache={"p0": CacheLaw(1500.0, ttl_s=900.0)},
@@ -128,6 +132,11 @@ def prefill_view(draws: Draws, index: int, racks: int, prompt: int, block: int, 
         available_blocks=draws.known(draws.amount(2_000), unknown),
         sending_requests=draws.known(float(draws.count(0, 5)), unknown),
         age_s=draws.known(draws.amount(2.0), unknown),
+        waiting_requests=draws.known(float(draws.count(0, 9)), unknown),
+        running_requests=draws.known(float(draws.count(0, 9)), unknown),
+        own_tokens=float(draws.one(0, 512, draws.count(0, 90_000))),
+        own_prompts=float(draws.count(0, 9)),
+        own_requests=float(draws.one(0, 1, 5, draws.count(0, 200))),
     )
 
 
@@ -155,6 +164,11 @@ def decode_view(draws: Draws, index: int, racks: int, prompt: int, block: int, u
         growth_blocks_per_s=draws.known(draws.amount(300), unknown),
         release_blocks_per_s=draws.known(draws.amount(300), unknown),
         age_s=draws.known(draws.amount(2.0), unknown),
+        running_by_class=draws.one(None, *((float(draws.count(0, 50)), float(draws.count(0, 9))) for _ in range(4))),
+        waiting_requests=draws.known(float(draws.count(0, 9)), unknown),
+        own_requests=float(draws.one(0, 1, 5, draws.count(0, 200))),
+        own_blocks=draws.known(float(draws.count(0, 400)), unknown),
+        new_blocks=draws.known(float(draws.count(0, 60)), unknown),
     )
 
 
@@ -177,6 +191,7 @@ def router_view(draws: Draws) -> RouterView:
             class_index=draws.count(0, 1),
             waited_s=draws.amount(3.0),
             tie_seed=draws.random.getrandbits(64),
+            prefilled_on=draws.one(None, None, None, draws.count(0, len(prefill) - 1)),
         ),
         prefill=tuple(prefill),
         decode=tuple(decode),
@@ -187,6 +202,7 @@ def router_view(draws: Draws) -> RouterView:
         kv_bytes_per_token=draws.one(327_680, 70_272),
         chunk_tokens=draws.one(512, 8192),
         turn=draws.count(0, 1000),
+        last_pair=draws.one(None, (draws.count(0, len(prefill) - 1), draws.count(0, len(decode) - 1))),
     )
 
 
@@ -196,7 +212,7 @@ def random_policy(draws: Draws, family: str) -> Policy:
             name=name,
             ttft_target_s=draws.one(None, 0.5, 4.0),
             tpot_target_s=draws.one(None, 0.02, 0.05),
-            weights=tuple(draws.one(0.0, 0.5, 1.0, 1.0, 3.0) for _ in range(7)),
+            weights=tuple(draws.one(0.0, 0.5, 1.0, 1.0, 3.0) for _ in range(draws.one(7, 9, 9, 9))),
             reserve_blocks=draws.one(0.0, 50.0),
         )
         for name in ("chat", "batch")
@@ -214,6 +230,11 @@ def random_policy(draws: Draws, family: str) -> Policy:
         temperature_d_s=draws.one(0.0, 0.0, 0.1),
         risk_ttft=draws.one(risk_table(0.25), risk_table(0.0)),
         risk_tpot=risk_table(0.1),
+        decode_moment=draws.one(*DECODE_MOMENTS),
+        draws_p=draws.one(0, 0, 1, 2, 5),
+        draws_d=draws.one(0, 0, 1, 2, 5),
+        hysteresis_s=draws.one(0.0, 0.0, 0.2, 5.0),
+        params=random_row(draws.random, family),
     )
 
 
@@ -221,9 +242,10 @@ seeds = st.integers(0, 2**64 - 1).map(Draws)
 
 
 @entry_kernel
-def choose_from_python(policy, laws, pool, view, request, waited_s, tie_seed, turn, scratch):
+def choose_from_python(keys, policy, laws, pool, view, request, waited_s, tie_seed, turn, scratch):
     prompt_tokens, estimated_output, expected_output, class_index = request
     return choose(
+        keys,
         policy,
         laws,
         pool,
@@ -242,9 +264,18 @@ def choose_from_python(policy, laws, pool, view, request, waited_s, tie_seed, tu
 def run_kernel(policy: Policy, laws: Estimators, view: RouterView) -> tuple[int, Scratch]:
     shape = (len(view.prefill), len(view.decode))
     # Leftovers of an earlier decision must not matter.
-    scratch = Scratch(*(np.full((*shape, *more), 7.0) for more in ((), (7,), (), ())))
+    scratch = Scratch(
+        scores=np.full(shape, 7.0),
+        terms=np.full((*shape, len(TERMS)), 7.0),
+        predicted_ttft_s=np.full(shape, 7.0),
+        predicted_tpot_s=np.full(shape, 7.0),
+        own=np.full((shape[1], 2), 7.0),
+        keys_p=np.full(shape[0], 7.0),
+        keys_d=np.full(shape[1], 7.0),
+    )
     request = view.request
     chosen = choose_from_python(
+        keys_of(policy.family),
         policy_arrays(policy),
         law_arrays_of(view, laws),
         pool_arrays_of(view),

@@ -52,6 +52,7 @@ def replay_of(load: Workload, ttft_s: np.ndarray, tpot_s: np.ndarray, status: np
         return np.where(reached, value, -1).astype(np.int64)
 
     return Replay(
+        arrived_ns=load.arrival_ns,
         status=state,
         prefill_node=np.where(reached, np.arange(n) % 2, -1).astype(np.int32),
         decode_node=np.where(reached, 0, -1).astype(np.int32),
@@ -61,6 +62,7 @@ def replay_of(load: Workload, ttft_s: np.ndarray, tpot_s: np.ndarray, status: np
         transfer_drained_ns=when(first),
         transfer_finished_ns=when(first),
         activated_ns=when(first),
+        released_ns=when(first),
         first_token_ns=when(first),
         finished_ns=when(finished),
         cached_tokens=np.where(reached, 64, 0).astype(np.int32),
@@ -69,5 +71,5 @@ def replay_of(load: Workload, ttft_s: np.ndarray, tpot_s: np.ndarray, status: np
         expected_output=np.zeros(n, np.int32),
         predicted_ttft_s=np.full(n, np.nan),
         predicted_tpot_s=np.full(n, np.nan),
-        counters=Counters(0, 0, 0, 0, 0, 0, 0, 0, 0),
+        counters=Counters(*[0] * len(Counters._fields)),
     )

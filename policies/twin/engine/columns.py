@@ -6,13 +6,12 @@ NEVER = 2**62
 """A time that no event has."""
 
 # Columns of ps. Cumulative: steps, busy_ns, computed (tokens). held: blocks of finished prompts that are not sent.
+# cut, cut_held: the segment in which the prompt ends that a step cut (-1 none), and its blocks of that segment.
 (
     P_END,
     P_STEP_TOKENS,
     P_STEP_NS,
     P_STEPS,
-    P_QUEUE_HEAD,
-    P_QUEUE_TAIL,
     P_QUEUED,
     P_N_RUNNING,
     P_PINNED,
@@ -25,9 +24,14 @@ NEVER = 2**62
     P_BUSY_NS,
     P_COMPUTED,
     P_SENDING,
+    P_CUT,
+    P_CUT_HELD,
 ) = range(18)
+PREFILL_COLUMNS = 18
 
-# Columns of ds. Cumulative: steps, generated (tokens), freed (blocks). step_sequences 0 = no step runs.
+# Columns of ds. Cumulative: steps, generated (tokens), freed (blocks), reservations. step_sequences 0 = no step runs.
+# preempted: waiting sequences, where D reserves first also activated ones. partial: the sequence that computes its
+# context again, stalled: those that wait for it. retained: blocks. skip: sequences that joined now and do not grow yet.
 (
     D_END,
     D_STEPS,
@@ -51,11 +55,24 @@ NEVER = 2**62
     D_GENERATED,
     D_FREED,
     D_DRAINING,
-) = range(22)
+    D_PARTIAL,
+    D_STALLED_HEAD,
+    D_N_STALLED,
+    D_RETAINED,
+    D_RESERVATIONS,
+    D_SKIP,
+    D_LAST_END,
+    D_SWAPPED,
+) = range(30)
+DECODE_COLUMNS = 30
 
-# Columns of q: the workload, the request's place in the pool, its log. kind: 0 decide, 1 forced, 2 too large.
-# full: leading prompt blocks that hold a reference on P; made0, step0: tokens made and D's step number at the last
-# join.
+# Columns of q: the workload, the request's place in the pool, its log. kind: 0 decide, 1 forced, 2 too large, 3
+# cancelled before it arrives. full: leading prompt blocks that hold a reference on P, the last segment_held of them in
+# the segment at place `segment`; made0, step0: tokens made and D's step number at the last join. booked: when D was
+# booked, -1 = not yet; listed: 1 = in its router's list of bookings. waits: 1 activated, 2 preempted; rest_on_d: tokens
+# of the context that D computes again; reserved_blocks: taken at the reservation, whose number among D's is
+# `reservation`; last_token: when it was made, of a sequence that does not run; entered: D's step number when it came to
+# run.
 (
     Q_ARRIVAL,
     Q_PROMPT,
@@ -68,7 +85,7 @@ NEVER = 2**62
     Q_FORCED_D,
     Q_ESTIMATED,
     Q_EXPECTED,
-    Q_SAMPLE,
+    Q_BOOKED,
     Q_RECORD,
     Q_BOOKING_OVER,
     Q_EXPECTED_NEW,
@@ -97,16 +114,52 @@ NEVER = 2**62
     Q_FINISHED,
     Q_CACHED_TOKENS,
     Q_PREEMPTIONS,
-) = range(40)
-REQUEST_COLUMNS = 40
+    Q_SEGMENT,
+    Q_SEGMENT_HELD,
+    Q_PRIORITY,
+    Q_RELEASED,
+    Q_WAITS,
+    Q_REST_ON_D,
+    Q_RESERVED_BLOCKS,
+    Q_RESERVATION,
+    Q_SHARED,
+    Q_LISTED,
+    Q_LAST_TOKEN,
+    Q_ENTERED,
+) = range(52)
+REQUEST_COLUMNS = 52
 
-# Columns of rs and flows. A router's ticks are sample_time[first:end]; phase: 0 draining, 1 drained, not yet visible.
-# observed: answers of the pool, in the order of their ends, that the router has gone through.
-R_SAMPLE_FIRST, R_SAMPLE_END, R_SAMPLE_DONE, R_LAST_TIME, R_N_BOOKED, R_TURN, R_OBSERVED = range(7)
-X_REQUEST, X_SINCE, X_END, X_PHASE = range(4)
+# Columns of a P's record of a segment: resident blocks, prompts that hold all of it, blocks held by somebody, its
+# newest run. Columns of a run, unpinned blocks of a segment that came to the LRU list together: neighbours in the list,
+# segment, blocks [low, high), the segment's next older run, when they came.
+S_RESIDENT, S_HOLDERS, S_PINNED, S_RUN = range(4)
+L_NEXT, L_BEFORE, L_SEGMENT, L_LOW, L_HIGH, L_OLDER, L_SINCE = range(7)
 
-# Slots of counters; the last four are the join number, the numbers of flows and of ended answers, and the next transfer
-# event.
+# Columns of rs and flows. sample_done, sample_end: the router's ticks in sample_time that are still to come, where they
+# are known ahead; taken: its samples; turn_d: Ds that it chose for computed prompts; observed: answers of the pool, in
+# the order of their ends, that it has gone through. A flow's place is that in the heap; next and previous come once
+# each for the lists of its egress, ingress and uplink.
+(
+    R_SAMPLE_END,
+    R_SAMPLE_DONE,
+    R_LAST_TIME,
+    R_N_BOOKED,
+    R_TURN,
+    R_OBSERVED,
+    R_NEXT_SAMPLE,
+    R_TAKEN,
+    R_TURN_D,
+) = range(9)
+ROUTER_COLUMNS = 9
+X_REQUEST, X_SINCE, X_END, X_PHASE, X_PLACE, X_NEXT, X_PREVIOUS = range(7)
+FLOW_COLUMNS = 11
+
+# Slots of counters; JOINS is the join number, FLOWS and ENDED the numbers of flows and of ended answers, NEXT_FLOW the
+# next transfer event, HANDED the prompts that the last P boundary finished, GONE the requests that ended since the last
+# decision; READY rows are filled, ARRIVED of them have arrived, POLLED polls were taken, FREE_FLOW is the first free
+# row of flows, CANCELS the number of cancellations that may come, SWAPPED counts tokens. FOLLOWERS is
+# the number of turns that wait for their arrival, TO_COME of those that wait for the end of the one before; the first
+# FOLLOWED of the gone have been followed.
 (
     PREFILL_STEPS,
     DECODE_STEPS,
@@ -121,7 +174,21 @@ X_REQUEST, X_SINCE, X_END, X_PHASE = range(4)
     FLOWS,
     ENDED,
     NEXT_FLOW,
-) = range(13)
+    HANDED,
+    GONE,
+    READY,
+    ARRIVED,
+    POLLED,
+    FREE_FLOW,
+    CANCELS,
+    FOLLOWERS,
+    TO_COME,
+    FOLLOWED,
+    TIMED_OUT,
+    FAULTED,
+    SWAPPED,
+) = range(26)
+COUNTERS = 26
 
 # Recorder columns of one P and one D node at one poll; cumulative ones since the replay's start.
 POLL_P = ("pinned", "cached", "held", "waiting", "running", "backlog_tokens", "sending", "busy_ns", "computed_tokens")

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from policies.compiled import kernel
-from policies.law_kernel import prefill_s
+from policies.compiled import inlined, kernel
 from policies.twin.engine.columns import (
     D_END,
-    D_FREED,
     D_GENERATED,
     D_INFLIGHT_BLOCKS,
     D_LAND_HEAD,
+    D_LAST_END,
     D_N_FRESH,
-    D_N_PREEMPTED,
     D_N_RUNNING,
     D_PREEMPTED_HEAD,
     D_QUEUE_HEAD,
@@ -21,80 +19,46 @@ from policies.twin.engine.columns import (
     D_QUEUED_BLOCKS,
     D_RECEIVING,
     D_RECEIVING_TOKENS,
+    D_RESERVATIONS,
+    D_RETAINED,
     D_RUNNING_BLOCKS,
+    D_SKIP,
     D_STEP_NS,
     D_STEP_SEQUENCES,
     D_STEPS,
+    D_SWAPPED,
     D_TOKENS,
     DECODE_STEPS,
     ENDED,
-    JOINS,
+    GONE,
     NEVER,
     NEXT_FLOW,
-    PREEMPTIONS,
     Q_ACTIVATED,
     Q_DQ_NEXT,
     Q_FINISHED,
     Q_FIRST_TOKEN,
-    Q_JOIN,
     Q_LAND_NEXT,
+    Q_LAST_TOKEN,
     Q_MADE0,
     Q_OUTPUT,
     Q_PREEMPTED_NEXT,
-    Q_PREEMPTIONS,
     Q_PROMPT,
+    Q_RESERVATION,
+    Q_RESERVED_BLOCKS,
     Q_RUNS,
+    Q_SHARED,
+    Q_SLO_CLASS,
     Q_STATUS,
-    Q_STEP0,
+    SWAPPED,
 )
-from policies.twin.engine.decode_steps import count_step, start_step
-from policies.twin.engine.heap import heap_push, heap_remove
+from policies.twin.engine.decode_blocks import blocks_of, leading, refer, share, take, trim
+from policies.twin.engine.decode_reserving import activate_waiting, run_waiting
+from policies.twin.engine.decode_runs import come_back, join, leave, make_room, running, waiting_fits
+from policies.twin.engine.decode_steps import count_gaps, count_steps, itl_bin, start_step
 from policies.twin.engine.links import queue_release, start_transfer
 from policies.twin.engine.parts import Decode, Int32, Int64, Links
 
-COMPLETED, FAILED = 0, 3
-
-
-@kernel
-def _blocks(tokens: int, block: int) -> int:
-    return (tokens + block - 1) // block
-
-
-@kernel
-def _join(dec: Decode, ds: Int64, q: Int64, counters: Int64, d: int, r: int) -> None:
-    """r runs from the step that starts now."""
-    s = ds[d, D_STEPS]
-    made = q[r, Q_MADE0]
-    context = q[r, Q_PROMPT] + made
-    q[r, Q_STEP0] = s
-    q[r, Q_RUNS] = 1
-    counters[JOINS] += 1
-    q[r, Q_JOIN] = counters[JOINS]
-    heap_push(dec.heap[d], ds[d, D_N_RUNNING], s + q[r, Q_OUTPUT] - made, r)
-    ds[d, D_N_RUNNING] += 1
-    ds[d, D_TOKENS] += context
-    dec.growth[d, (s - context) % dec.block_tokens] += 1
-    if q[r, Q_FIRST_TOKEN] < 0:
-        dec.fresh[d, ds[d, D_N_FRESH]] = r
-        ds[d, D_N_FRESH] += 1
-
-
-@kernel
-def _leave(dec: Decode, ds: Int64, q: Int64, d: int, at: int) -> None:
-    """The running sequence at a heap place stops running and frees its blocks."""
-    s = ds[d, D_STEPS]
-    r = dec.heap[d, at, 1]
-    heap_remove(dec.heap[d], ds[d, D_N_RUNNING], at)
-    ds[d, D_N_RUNNING] -= 1
-    made = q[r, Q_MADE0] + s - q[r, Q_STEP0]
-    context = q[r, Q_PROMPT] + made
-    blocks = _blocks(context, dec.block_tokens)
-    ds[d, D_TOKENS] -= context
-    ds[d, D_RUNNING_BLOCKS] -= blocks
-    ds[d, D_FREED] += blocks
-    dec.growth[d, (s - context) % dec.block_tokens] -= 1
-    q[r, Q_RUNS] = 0
-    q[r, Q_MADE0] = made
+COMPLETED = 0
 
 
 @kernel
@@ -112,138 +76,167 @@ def _note_end(ended: Int32, q: Int64, counters: Int64, r: int) -> None:
 
 
 @kernel
+def first_on_p(dec: Decode, ps: Int64, q: Int64, counters: Int64, r: int, now: int) -> bool:
+    """P has made r's first token; whether that was all."""
+    q[r, Q_MADE0] = 1
+    q[r, Q_FIRST_TOKEN] = now
+    q[r, Q_LAST_TOKEN] = now
+    if q[r, Q_OUTPUT] > 1:
+        return False
+    q[r, Q_FINISHED] = now
+    q[r, Q_STATUS] = COMPLETED
+    dec.gone[counters[GONE]] = r
+    counters[GONE] += 1
+    if len(dec.ended) > 0:
+        _note_end(dec.ended, q, counters, r)
+    queue_release(ps, q, r, now)
+    return True
+
+
+@inlined
 def _end_step(dec: Decode, ds: Int64, q: Int64, counters: Int64, d: int, now: int) -> None:
     n = ds[d, D_STEP_SEQUENCES]
     ds[d, D_STEPS] += 1
     ds[d, D_TOKENS] += n
     ds[d, D_GENERATED] += n
-    count_step(dec.moments, d, n, ds[d, D_STEP_NS])
+    count_steps(dec.moments, d, n, 1, ds[d, D_STEP_NS])
     ds[d, D_STEP_SEQUENCES] = 0
+    ds[d, D_LAST_END] = now
+    step_bin = itl_bin(ds[d, D_STEP_NS])
+    count_gaps(dec.itl, dec.running_by_class, d, step_bin, 1)
     for k in range(ds[d, D_N_FRESH]):
         r = dec.fresh[d, k]
-        if q[r, Q_RUNS] == 1:
+        # One may be there twice.
+        if q[r, Q_RUNS] == 0 or q[r, Q_LAST_TOKEN] == now:
+            continue
+        dec.itl[q[r, Q_SLO_CLASS], step_bin] -= 1
+        if q[r, Q_FIRST_TOKEN] < 0:
             q[r, Q_FIRST_TOKEN] = now
+        else:
+            dec.itl[q[r, Q_SLO_CLASS], itl_bin(now - q[r, Q_LAST_TOKEN])] += 1
+        q[r, Q_LAST_TOKEN] = now
     ds[d, D_N_FRESH] = 0
     while ds[d, D_N_RUNNING] > 0 and dec.heap[d, 0, 0] <= ds[d, D_STEPS]:
         r = dec.heap[d, 0, 1]
-        _leave(dec, ds, q, d, 0)
+        leave(dec, ds, q, d, 0)
         q[r, Q_FINISHED] = now
         q[r, Q_STATUS] = COMPLETED
+        dec.gone[counters[GONE]] = r
+        counters[GONE] += 1
         if len(dec.ended) > 0:
             _note_end(dec.ended, q, counters, r)
 
 
-@kernel
+@inlined
 def _readmit(dec: Decode, ds: Int64, q: Int64, counters: Int64, d: int) -> float:
     """Preempted sequences that fit run again; seconds that their recompute adds to the next step."""
     extra = 0.0
     while ds[d, D_PREEMPTED_HEAD] >= 0 and ds[d, D_N_RUNNING] < dec.max_seqs:
         r = ds[d, D_PREEMPTED_HEAD]
-        context = q[r, Q_PROMPT] + q[r, Q_MADE0]
-        blocks = _blocks(context, dec.block_tokens)
-        if ds[d, D_RUNNING_BLOCKS] + ds[d, D_INFLIGHT_BLOCKS] + blocks > dec.blocks[d]:
+        if not waiting_fits(dec, ds, q, d, r):
             break
         ds[d, D_PREEMPTED_HEAD] = q[r, Q_PREEMPTED_NEXT]
-        ds[d, D_N_PREEMPTED] -= 1
-        ds[d, D_QUEUED_BLOCKS] -= blocks
-        ds[d, D_RUNNING_BLOCKS] += blocks
-        _join(dec, ds, q, counters, d, r)
-        extra += prefill_s(dec.recompute, d, np.float64(context), 0.0, 1.0)
+        extra += come_back(dec, ds, q, counters, d, r)
     return extra
 
 
-@kernel
+@inlined
 def _activate(dec: Decode, ps: Int64, ds: Int64, q: Int64, counters: Int64, d: int, now: int) -> int:
     """Landed requests start to run; their number."""
     activated = 0
     while ds[d, D_LAND_HEAD] >= 0 and ds[d, D_N_RUNNING] < dec.max_seqs:
         r = ds[d, D_LAND_HEAD]
         ds[d, D_LAND_HEAD] = q[r, Q_LAND_NEXT]
-        blocks = _blocks(q[r, Q_PROMPT], dec.block_tokens)
-        ds[d, D_INFLIGHT_BLOCKS] -= blocks
-        ds[d, D_RUNNING_BLOCKS] += blocks
+        ds[d, D_INFLIGHT_BLOCKS] -= q[r, Q_RESERVED_BLOCKS]
+        ds[d, D_RUNNING_BLOCKS] += q[r, Q_RESERVED_BLOCKS]
         ds[d, D_RECEIVING] -= 1
         ds[d, D_RECEIVING_TOKENS] -= q[r, Q_PROMPT]
         q[r, Q_ACTIVATED] = now
+        share(dec, ds, q, d, r, q[r, Q_SHARED] * dec.block_tokens, q[r, Q_PROMPT])
         if dec.release_on_activation == 1:
             queue_release(ps, q, r, now)
-        _join(dec, ds, q, counters, d, r)
+        join(dec, ds, q, counters, d, r)
         activated += 1
     return activated
 
 
-@kernel
+@inlined
 def _reserve(
     dec: Decode, x: Links, ps: Int64, ds: Int64, q: Int64, counters: Int64, d: int, activated: int, now: int
 ) -> None:
     reserved = 0
+    limited = dec.reservations > 0 and running(ds, d) > 0
     while ds[d, D_QUEUE_HEAD] >= 0:
-        if dec.reservations > 0 and ds[d, D_N_RUNNING] > 0 and reserved >= dec.reservations + activated:
+        if limited and reserved >= dec.reservations + activated:
             break
         r = ds[d, D_QUEUE_HEAD]
-        blocks = _blocks(q[r, Q_PROMPT], dec.block_tokens)
-        if ds[d, D_RUNNING_BLOCKS] + ds[d, D_INFLIGHT_BLOCKS] + blocks > dec.blocks[d]:
+        prompt = q[r, Q_PROMPT]
+        context = prompt + q[r, Q_MADE0]
+        full = prompt // dec.block_tokens
+        used = ds[d, D_RUNNING_BLOCKS] + ds[d, D_INFLIGHT_BLOCKS]
+        kept_free = dec.admission_reserve if used > 0 else 0
+        need = blocks_of(context, dec.block_tokens) - leading(dec, q, d, r, full, 1)
+        if used + need + kept_free > dec.blocks[d]:
             break
         ds[d, D_QUEUE_HEAD] = q[r, Q_DQ_NEXT]
         ds[d, D_QUEUED] -= 1
-        ds[d, D_QUEUED_BLOCKS] -= blocks
-        ds[d, D_INFLIGHT_BLOCKS] += blocks
+        ds[d, D_QUEUED_BLOCKS] -= blocks_of(prompt, dec.block_tokens)
+        there = leading(dec, q, d, r, full, 0)
+        ds[d, D_INFLIGHT_BLOCKS] += refer(dec, ds, q, d, r, there)
+        take(dec, ds, d, D_INFLIGHT_BLOCKS, there, context)
+        q[r, Q_SHARED] = there
+        q[r, Q_RESERVED_BLOCKS] = ds[d, D_RUNNING_BLOCKS] + ds[d, D_INFLIGHT_BLOCKS] - used
+        q[r, Q_RESERVATION] = ds[d, D_RESERVATIONS]
+        ds[d, D_RESERVATIONS] += 1
         ds[d, D_RECEIVING] += 1
-        ds[d, D_RECEIVING_TOKENS] += q[r, Q_PROMPT]
+        ds[d, D_RECEIVING_TOKENS] += prompt
         reserved += 1
         start_transfer(x, ps, ds, q, counters, r, now)
 
 
-@kernel
-def _make_room(dec: Decode, ds: Int64, q: Int64, counters: Int64, d: int) -> None:
-    """The most recently joined sequences leave until the next step's blocks fit."""
+@inlined
+def _between_steps(dec: Decode, x: Links, ps: Int64, ds: Int64, q: Int64, counters: Int64, d: int, now: int) -> float:
+    """Readmissions, activations, reservations and growth in their order; seconds that are added to the next step."""
+    extra = 0.0
+    activated = 0
+    if dec.reserve_first == 1:
+        activated = activate_waiting(dec, ps, ds, q, d, now)
+    else:
+        if ds[d, D_PREEMPTED_HEAD] >= 0:
+            extra = _readmit(dec, ds, q, counters, d)
+        if ds[d, D_LAND_HEAD] >= 0:
+            activated = _activate(dec, ps, ds, q, counters, d, now)
+    if ds[d, D_QUEUE_HEAD] >= 0 and (dec.reserve_first == 1 or ds[d, D_PREEMPTED_HEAD] < 0):
+        _reserve(dec, x, ps, ds, q, counters, d, activated, now)
+    if dec.reserve_first == 1:
+        return run_waiting(dec, ds, q, counters, d)
     slot = ds[d, D_STEPS] % dec.block_tokens
-    while ds[d, D_N_RUNNING] > 0:
-        if ds[d, D_RUNNING_BLOCKS] + ds[d, D_INFLIGHT_BLOCKS] + dec.growth[d, slot] <= dec.blocks[d]:
-            return
-        newest = 0
-        for k in range(1, ds[d, D_N_RUNNING]):
-            if q[dec.heap[d, k, 1], Q_JOIN] > q[dec.heap[d, newest, 1], Q_JOIN]:
-                newest = k
-        r = dec.heap[d, newest, 1]
-        alone = ds[d, D_N_RUNNING] == 1 and ds[d, D_INFLIGHT_BLOCKS] == 0
-        _leave(dec, ds, q, d, newest)
-        if alone:
-            q[r, Q_STATUS] = FAILED
-            return
-        counters[PREEMPTIONS] += 1
-        q[r, Q_PREEMPTIONS] += 1
-        dec.moments[d, 4] += 1
-        q[r, Q_PREEMPTED_NEXT] = ds[d, D_PREEMPTED_HEAD]
-        ds[d, D_PREEMPTED_HEAD] = r
-        ds[d, D_N_PREEMPTED] += 1
-        ds[d, D_QUEUED_BLOCKS] += _blocks(q[r, Q_PROMPT] + q[r, Q_MADE0], dec.block_tokens)
+    used = ds[d, D_RUNNING_BLOCKS] + ds[d, D_INFLIGHT_BLOCKS]
+    if used + dec.growth[d, slot] - ds[d, D_SKIP] > dec.blocks[d]:
+        make_room(dec, ds, q, counters, d, 0)
+    ds[d, D_RUNNING_BLOCKS] += dec.growth[d, slot] - ds[d, D_SKIP]
+    return extra
 
 
 @kernel
 def decode_boundary(
     dec: Decode, x: Links, ps: Int64, ds: Int64, q: Int64, counters: Int64, d: int, now: int, horizon: int
 ) -> None:
-    """End of D's step (if one ran), readmissions, activations, reservations, growth, next step."""
+    """End of D's step (if one ran), what happens between steps, next step."""
+    if ds[d, D_RETAINED] > 0:
+        trim(dec, ds, d)
     if ds[d, D_STEP_SEQUENCES] > 0:
         counters[DECODE_STEPS] += 1
         _end_step(dec, ds, q, counters, d, now)
-    extra = 0.0
-    activated = 0
-    if ds[d, D_PREEMPTED_HEAD] >= 0:
-        extra = _readmit(dec, ds, q, counters, d)
-    if ds[d, D_LAND_HEAD] >= 0:
-        activated = _activate(dec, ps, ds, q, counters, d, now)
-    if ds[d, D_QUEUE_HEAD] >= 0 and ds[d, D_PREEMPTED_HEAD] < 0:
-        _reserve(dec, x, ps, ds, q, counters, d, activated, now)
-    need = dec.growth[d, ds[d, D_STEPS] % dec.block_tokens]
-    if ds[d, D_RUNNING_BLOCKS] + ds[d, D_INFLIGHT_BLOCKS] + need > dec.blocks[d]:
-        _make_room(dec, ds, q, counters, d)
-        need = dec.growth[d, ds[d, D_STEPS] % dec.block_tokens]
-    ds[d, D_RUNNING_BLOCKS] += need
+    ds[d, D_SKIP] = 0
+    extra = _between_steps(dec, x, ps, ds, q, counters, d, now)
+    if ds[d, D_SWAPPED] > 0:
+        extra += np.float64(ds[d, D_SWAPPED]) * dec.swap_s
+        counters[SWAPPED] += ds[d, D_SWAPPED]
+        ds[d, D_SWAPPED] = 0
     if ds[d, D_N_RUNNING] > 0:
         start_step(dec, ds, counters, d, extra, now, min(horizon, counters[NEXT_FLOW]))
         return
     ds[d, D_N_FRESH] = 0
-    stuck = ds[d, D_INFLIGHT_BLOCKS] == 0 and (ds[d, D_QUEUE_HEAD] >= 0 or ds[d, D_PREEMPTED_HEAD] >= 0)
+    stuck = ds[d, D_RECEIVING] == 0 and (ds[d, D_QUEUE_HEAD] >= 0 or ds[d, D_PREEMPTED_HEAD] >= 0)
     ds[d, D_END] = now if stuck else NEVER

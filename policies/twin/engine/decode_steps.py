@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from policies.compiled import kernel
+from policies.compiled import inlined, kernel
 from policies.kernel_types import CAP, FACTOR, FIRST_BEND
 from policies.law_kernel import bent, decode_residual
 from policies.twin.engine.columns import (
@@ -15,11 +15,15 @@ from policies.twin.engine.columns import (
     D_GENERATED,
     D_INFLIGHT_BLOCKS,
     D_LAND_HEAD,
+    D_LAST_END,
     D_N_FRESH,
     D_N_RUNNING,
+    D_PARTIAL,
     D_PREEMPTED_HEAD,
     D_QUEUE_HEAD,
     D_RUNNING_BLOCKS,
+    D_SKIP,
+    D_STALLED_HEAD,
     D_STEP_NS,
     D_STEP_SEQUENCES,
     D_STEPS,
@@ -27,7 +31,7 @@ from policies.twin.engine.columns import (
     DECODE_STEPS,
     NEVER,
 )
-from policies.twin.engine.links import draw, duration_ns
+from policies.twin.engine.links import draw
 from policies.twin.engine.parts import Decode, Float64, Int64
 
 
@@ -36,16 +40,35 @@ def waits(ds: Int64, d: int) -> bool:
     """D's next boundary may touch more than D itself, or needs every rule: it must not be run ahead of others."""
     if ds[d, D_QUEUE_HEAD] >= 0 or ds[d, D_LAND_HEAD] >= 0:
         return True
-    return bool(ds[d, D_PREEMPTED_HEAD] >= 0 or ds[d, D_N_FRESH] > 0)
+    if ds[d, D_PREEMPTED_HEAD] >= 0 or ds[d, D_N_FRESH] > 0:
+        return True
+    return bool(ds[d, D_PARTIAL] >= 0 or ds[d, D_STALLED_HEAD] >= 0)
 
 
 @kernel
-def count_step(moments: Int64, d: int, n: int, ns: np.int64) -> None:
-    """Add a finished step of n sequences to D's moments."""
-    moments[d, 0] += n
+def count_steps(moments: Int64, d: int, n: int, steps: int, ns: np.int64) -> None:
+    """Add finished steps of n sequences each, ns in all, to D's moments."""
+    moments[d, 0] += n * steps
     moments[d, 1] += ns
-    moments[d, 2] += n * n
+    moments[d, 2] += n * n * steps
     moments[d, 3] += n * ns
+
+
+@kernel
+def itl_bin(ns: np.int64) -> np.int64:
+    """`policies.twin.itl.bin_of`."""
+    x, shift = np.int64(ns), np.int64(0)
+    while x >= 256:
+        x >>= 1
+        shift += 1
+    return np.int64(128 * shift + x)
+
+
+@kernel
+def count_gaps(itl: Int64, running_by_class: Int64, d: int, at: np.int64, steps: int) -> None:
+    """In so many steps of this bin everyone who runs on D made a token."""
+    for c in range(itl.shape[0]):
+        itl[c, at] += steps * running_by_class[d, c]
 
 
 @kernel
@@ -57,61 +80,101 @@ def _cell(cells: Float64, d: int, n: int, tokens: int, seconds: float) -> None:
     cell[3] += seconds
 
 
-@kernel
+@inlined
+def _seconds(law: Float64, residual: float, sequences: float, tokens: int) -> float:
+    """`models.portable.steps` with the product of the trees."""
+    x = min(np.float64(tokens), law[CAP])
+    seconds = law[0] + law[1] * sequences + law[2] * x + law[3] * x * x
+    if len(law) > FIRST_BEND:
+        seconds = bent(law, seconds, sequences)
+    return float(seconds * residual * law[FACTOR])
+
+
+@inlined
+def _noise(table: Float64, seed: np.uint64, d: int, step: int) -> float:
+    return table[draw(seed, 2, d, step) >> np.uint64(52)] if len(table) > 0 else 1.0
+
+
+@inlined
 def start_step(dec: Decode, ds: Int64, counters: Int64, d: int, extra: float, now: int, horizon: int) -> None:
     """The next step, and while nothing else happens before `horizon`, the steps after it."""
-    n = ds[d, D_N_RUNNING]
-    ahead = not waits(ds, d)
-    noisy = len(dec.noise) > 0
-    recorded = dec.cells.shape[0] > 0
-    block = dec.block_tokens
-    step = ds[d, D_STEPS]
-    tokens = ds[d, D_TOKENS]
-    sequences = np.float64(n)
-    law = dec.law.law[d]
-    c0, c1, c2, c3 = law[0], law[1], law[2], law[3]
-    cap, factor = law[CAP], law[FACTOR]
-    bends = len(law) > FIRST_BEND
+    n, tokens = ds[d, D_N_RUNNING], ds[d, D_TOKENS]
+    residual, _ = decode_residual(dec.law, d, np.float64(n), np.float64(tokens))
+    seconds = _seconds(dec.law.law[d], residual, np.float64(n), tokens)
+    if dec.cells.shape[0] > 0:
+        _cell(dec.cells, d, n, tokens, seconds)
+    noise = _noise(dec.noise, dec.seed, d, ds[d, D_STEPS])
+    ns = max(np.int64((seconds * noise + extra) * 1e9 + 0.5), np.int64(1))
+    ds[d, D_STEP_SEQUENCES] = n
+    ds[d, D_STEP_NS] = ns
+    ds[d, D_END] = now + ns
+    if ds[d, D_END] < horizon and not waits(ds, d):
+        run_steps(dec, ds, counters, d, horizon)
+
+
+@kernel
+def run_steps(dec: Decode, ds: Int64, counters: Int64, d: int, horizon: int) -> None:
+    """End the step under way and those after it as long as they end before `horizon` and nothing but tokens changes.
+
+    D waits for nothing. What finishes a sequence, or does not find its blocks, is left to the next boundary.
+    """
+    n = ds[d, D_STEP_SEQUENCES]
+    if n == 0 or n != ds[d, D_N_RUNNING] or ds[d, D_SKIP] != 0:
+        return
+    step, tokens = ds[d, D_STEPS], ds[d, D_TOKENS]
+    end, ns = ds[d, D_END], ds[d, D_STEP_NS]
+    start = end - ns
+    began = start
     finish = dec.heap[d, 0, 0]
     held = ds[d, D_RUNNING_BLOCKS]
     room = dec.blocks[d] - ds[d, D_INFLIGHT_BLOCKS]
-    start = np.int64(now)
+    growth = dec.growth[d]
+    slot = step % dec.block_tokens
+    sequences, law = np.float64(n), dec.law.law[d]
+    recorded = dec.cells.shape[0] > 0
     done = 0
+    # Neighbouring steps are mostly in one bin: [low, high) ns, `alike` of them not counted yet.
+    low, high, step_bin = np.int64(0), np.int64(0), np.int64(0)
+    alike = 0
     # The trees' leaves stay the same until the tokens, which only grow, reach the next split above them.
     residual, until = 1.0, np.int64(-1)
-    while True:
-        if tokens >= until:
-            residual, split = decode_residual(dec.law, d, sequences, np.float64(tokens))
-            until = np.int64(np.ceil(split)) if split < NEVER else np.int64(NEVER)
-        x = min(np.float64(tokens), cap)
-        seconds = c0 + c1 * sequences + c2 * x + c3 * x * x
-        if bends:
-            seconds = bent(law, seconds, sequences)
-        seconds = seconds * residual * factor
-        if recorded:
-            _cell(dec.cells, d, n, tokens, seconds)
-        noise = 1.0
-        if noisy:
-            noise = dec.noise[draw(dec.seed, 2, d, step) >> np.uint64(52)]
-        ns = duration_ns(seconds * noise + extra)
-        extra = 0.0
-        end = start + ns
-        if not ahead or end >= horizon or finish <= step + 1:
+    while end < horizon and finish > step + 1:
+        slot += 1
+        if slot == dec.block_tokens:
+            slot = 0
+        if held + growth[slot] > room:
             break
-        need = dec.growth[d, (step + 1) % block]
-        if held + need > room:
-            break
+        held += growth[slot]
         step += 1
         done += 1
         tokens += n
-        held += need
-        count_step(dec.moments, d, n, ns)
         start = end
+        if ns < low or ns >= high:
+            if alike > 0:
+                count_gaps(dec.itl, dec.running_by_class, d, step_bin, alike)
+            alike = 0
+            step_bin = itl_bin(ns)
+            shift = max(step_bin // 128 - 1, np.int64(0))
+            low = (step_bin - 128 * shift) << shift
+            high = low + (np.int64(1) << shift)
+        alike += 1
+        if tokens >= until:
+            residual, split = decode_residual(dec.law, d, sequences, np.float64(tokens))
+            until = np.int64(np.ceil(split)) if split < NEVER else np.int64(NEVER)
+        seconds = _seconds(law, residual, sequences, tokens)
+        if recorded:
+            _cell(dec.cells, d, n, tokens, seconds)
+        ns = max(np.int64(seconds * _noise(dec.noise, dec.seed, d, step) * 1e9 + 0.5), np.int64(1))
+        end = start + ns
+    if done == 0:
+        return
+    count_gaps(dec.itl, dec.running_by_class, d, step_bin, alike)
+    count_steps(dec.moments, d, n, done, start - began)
     ds[d, D_STEPS] = step
     ds[d, D_TOKENS] = tokens
     ds[d, D_RUNNING_BLOCKS] = held
     ds[d, D_GENERATED] += done * n
+    ds[d, D_LAST_END] = start
     counters[DECODE_STEPS] += done
-    ds[d, D_STEP_SEQUENCES] = n
     ds[d, D_STEP_NS] = ns
     ds[d, D_END] = end

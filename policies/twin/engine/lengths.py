@@ -13,7 +13,7 @@ from policies.twin.engine.parts import Int32, Int64, Lengths
 def estimate(lengths: Lengths, ended: Int32, rs: Int64, q: Int64, counters: Int64, router: int, r: int) -> None:
     """Request r arrives at its router, which first learns of its answers that have ended."""
     for k in range(rs[router, R_OBSERVED], counters[ENDED]):
-        if ended[k] % len(rs) == router and lengths.learned[ended[k]] == 1:
+        if ended[k] % len(lengths.offset) == router and lengths.learned[ended[k]] == 1:
             _observe(lengths, q, router, ended[k])
     rs[router, R_OBSERVED] = counters[ENDED]
     base, offset = lengths.base[r], lengths.offset[router, lengths.group[r]]

@@ -4,129 +4,79 @@ from __future__ import annotations
 
 import numpy as np
 
-from policies.compiled import entry_kernel, kernel
+from policies.compiled import KeysFunction, entry_kernel
 from policies.kernel_types import LawArrays, PolicyArrays, PoolArrays, Scratch, ViewArrays
+from policies.twin.engine.cancel import CANCELLED, await_cancel, cancel_next, drop
 from policies.twin.engine.columns import (
+    ARRIVED,
+    CANCELS,
     D_END,
-    D_GENERATED,
-    D_INFLIGHT_BLOCKS,
-    D_N_PREEMPTED,
-    D_N_RUNNING,
-    D_QUEUED,
-    D_QUEUED_BLOCKS,
-    D_RECEIVING,
-    D_RECEIVING_TOKENS,
-    D_RUNNING_BLOCKS,
-    D_STEPS,
-    D_TOKENS,
+    FAULTED,
+    FOLLOWERS,
+    HANDED,
     NEVER,
     NEXT_FLOW,
-    P_BACKLOG_REQUESTS,
-    P_BACKLOG_TOKENS,
-    P_BUSY_NS,
-    P_CACHED,
-    P_COMPUTED,
     P_END,
-    P_HELD,
-    P_N_RUNNING,
-    P_PINNED,
-    P_QUEUE_HEAD,
-    P_QUEUE_TAIL,
-    P_QUEUED,
-    P_SENDING,
+    POLLED,
     Q_ARRIVAL,
+    Q_BOOKED,
     Q_DECODE_NODE,
-    Q_EXPECTED_NEW,
     Q_FORCED_D,
     Q_FORCED_P,
     Q_KIND,
-    Q_PQ_NEXT,
-    Q_PREFILL_NODE,
     Q_PROMPT,
-    Q_REST,
+    Q_RECORD,
     Q_STATUS,
-    R_N_BOOKED,
-    R_SAMPLE_DONE,
-    R_SAMPLE_END,
-    R_SAMPLE_FIRST,
+    R_NEXT_SAMPLE,
+    READY,
+    TO_COME,
 )
-from policies.twin.engine.decode import decode_boundary
-from policies.twin.engine.decode_steps import waits
+from policies.twin.engine.decode import decode_boundary, first_on_p
+from policies.twin.engine.decode_steps import run_steps, waits
+from policies.twin.engine.faults import FAILED, fault_event, is_closed, refuses
+from policies.twin.engine.hindsight import look_ahead
 from policies.twin.engine.lengths import estimate
-from policies.twin.engine.links import push_back, transfer_event, wake
-from policies.twin.engine.parts import Decode, Int32, Int64, Lengths, Links, Prefill, Recorder, Routers
-from policies.twin.engine.prefill import match_blocks, prefill_boundary
-from policies.twin.engine.router import decide, take_sample
+from policies.twin.engine.links import transfer_event
+from policies.twin.engine.own import own_computed, own_on_d, settle_gone
+from policies.twin.engine.parts import (
+    Course,
+    Decode,
+    FaultRows,
+    Int64,
+    Lengths,
+    Links,
+    Prefill,
+    Recorder,
+    Routers,
+)
+from policies.twin.engine.placing import hand_off, place
+from policies.twin.engine.polls import write_poll
+from policies.twin.engine.prefill import prefill_boundary
+from policies.twin.engine.router import book, decide
+from policies.twin.engine.samples import tick
+from policies.twin.engine.sessions import follow, follow_gone, take_follower
+from policies.twin.engine.signals import find_hits
 
 REJECTED, TOO_LARGE = 1, 2
-
-
-@kernel
-def _place(
-    rt: Routers, cache: Int32, ids: Int32, ps: Int64, rs: Int64, q: Int64, block: int, r: int, p: int, d: int, now: int
-) -> None:
-    """Request r goes to (P, D): it joins P's queue and its router books it."""
-    q[r, Q_PREFILL_NODE] = p
-    q[r, Q_DECODE_NODE] = d
-    expected_new = q[r, Q_PROMPT] - match_blocks(cache, ids, q, block, p, r) * block
-    q[r, Q_EXPECTED_NEW] = expected_new
-    q[r, Q_REST] = q[r, Q_PROMPT]
-    ps[p, P_BACKLOG_TOKENS] += expected_new
-    ps[p, P_BACKLOG_REQUESTS] += 1
-    push_back(ps, p, P_QUEUE_HEAD, P_QUEUE_TAIL, q, Q_PQ_NEXT, r)
-    ps[p, P_QUEUED] += 1
-    wake(ps, p, P_END, now)
-    router = r % rt.replicas
-    rt.booked[router, rs[router, R_N_BOOKED]] = r
-    rs[router, R_N_BOOKED] += 1
-
-
-@kernel
-def _poll(rec: Recorder, moments: Int64, ps: Int64, ds: Int64, row: int) -> None:
-    """The recorder's poll: columns as in columns.POLL_P and POLL_D."""
-    for p in range(len(ps)):
-        out = rec.poll_p[row, p]
-        out[0] = ps[p, P_PINNED]
-        out[1] = ps[p, P_CACHED]
-        out[2] = ps[p, P_HELD]
-        out[3] = ps[p, P_QUEUED]
-        out[4] = ps[p, P_N_RUNNING]
-        out[5] = ps[p, P_BACKLOG_TOKENS]
-        out[6] = ps[p, P_SENDING]
-        out[7] = ps[p, P_BUSY_NS]
-        out[8] = ps[p, P_COMPUTED]
-    for d in range(len(ds)):
-        to = rec.poll_d[row, d]
-        to[0] = ds[d, D_RUNNING_BLOCKS]
-        to[1] = ds[d, D_INFLIGHT_BLOCKS]
-        to[2] = ds[d, D_QUEUED_BLOCKS]
-        to[3] = ds[d, D_QUEUED]
-        to[4] = ds[d, D_N_RUNNING]
-        to[5] = ds[d, D_TOKENS]
-        to[6] = ds[d, D_RECEIVING]
-        to[7] = ds[d, D_RECEIVING_TOKENS]
-        to[8] = ds[d, D_STEPS]
-        to[9] = moments[d, 0]
-        to[10] = moments[d, 1]
-        to[11] = moments[d, 2]
-        to[12] = moments[d, 3]
-        to[13] = ds[d, D_GENERATED]
-        to[14] = moments[d, 4]
-        to[15] = ds[d, D_N_PREEMPTED]
+HANDOFF = 2  # place among policy.DECODE_MOMENTS; of recheck, too, D is chosen then
 
 
 @entry_kernel
 def run(
+    keys: KeysFunction,
     pre: Prefill,
     dec: Decode,
     x: Links,
     rt: Routers,
     lengths: Lengths,
+    course: Course,
+    fx: FaultRows,
     rec: Recorder,
     view: ViewArrays,
     scratch: Scratch,
     policy: PolicyArrays,
     seen: LawArrays,
+    true: LawArrays,
     pool: PoolArrays,
     ps: Int64,
     ds: Int64,
@@ -134,16 +84,35 @@ def run(
     q: Int64,
     counters: Int64,
 ) -> None:
-    """Replay the whole workload. The parts carry the pool's true laws, `seen` is what the routers believe."""
-    requests, prefill_nodes, decode_nodes, routers, polls = len(q), len(ps), len(ds), len(rs), len(rec.poll_time)
-    # Not literals: with them every callee would be compiled twice.
-    r = int(np.int64(0))
-    poll = int(np.int64(0))
+    """Replay until the rows that are ready have arrived, or to the end if all are.
+
+    The parts carry the pool's `true` laws, `seen` is what the routers believe.
+    """
+    requests, prefill_nodes, decode_nodes, routers, polls = len(q), len(ps), len(ds), rt.replicas, len(rec.poll_time)
+    ready, first, poll = counters[READY], counters[ARRIVED], counters[POLLED]
+    sessions = len(course.child) > 0
     while True:
+        while sessions and first < requests and course.think[first] >= 0:
+            first += 1
+        if first == ready and ready < requests:
+            counters[ARRIVED] = first
+            counters[POLLED] = poll
+            return
         # The earliest event; strict comparisons in this order are the order at one instant.
+        r = first
         t = q[r, Q_ARRIVAL] if r < requests else NEVER
         kind = 0
+        if counters[FOLLOWERS] > 0:
+            time, turn = course.followers[0, 0], course.followers[0, 1]
+            if time < t or (time == t and turn < r):
+                t, r = time, turn
         at = int(np.int64(0))
+        if counters[FAULTED] < len(fx.events) and fx.events[counters[FAULTED], 0] <= t:
+            t = fx.events[counters[FAULTED], 0]
+            kind = 7
+        if counters[CANCELS] > 0 and course.cancels[0, 0] < t:
+            t = course.cancels[0, 0]
+            kind = 6
         if counters[NEXT_FLOW] < t:
             t = counters[NEXT_FLOW]
             kind = 1
@@ -158,8 +127,8 @@ def run(
                 kind = 3
                 at = d
         for k in range(routers):
-            if rs[k, R_SAMPLE_DONE] < rs[k, R_SAMPLE_END] and rt.sample_time[rs[k, R_SAMPLE_DONE]] < t:
-                t = rt.sample_time[rs[k, R_SAMPLE_DONE]]
+            if rs[k, R_NEXT_SAMPLE] < t:
+                t = rs[k, R_NEXT_SAMPLE]
                 kind = 4
                 at = k
         if poll < polls and rec.poll_time[poll] < t:
@@ -167,11 +136,23 @@ def run(
             kind = 5
         # A D that waits for nothing disturbs nobody: it runs on its own up to the event, and before a sample or poll
         # its boundary at the very instant counts too. One that comes to wait on the way is an event of its own.
-        limit = t + 1 if kind >= 4 else t
+        limit = t + 1 if kind == 4 or kind == 5 else t
         came_to_wait = False
+        if counters[TO_COME] > 0:
+            # A turn that ends on a D brings the next one, at the least think time later.
+            for d in range(decode_nodes):
+                if ds[d, D_END] + course.least_think <= limit:
+                    limit = ds[d, D_END] + course.least_think
+                    came_to_wait = True
         for d in range(decode_nodes):
             while ds[d, D_END] < limit and not waits(ds, d):
-                decode_boundary(dec, x, ps, ds, q, counters, d, ds[d, D_END], limit)
+                run_steps(dec, ds, counters, d, limit)
+                now = ds[d, D_END]
+                if now >= limit:
+                    break
+                decode_boundary(dec, x, ps, ds, q, counters, d, now, limit)
+                if sessions:
+                    follow_gone(course, dec.gone, q, counters, now)
             came_to_wait = came_to_wait or ds[d, D_END] < limit
         if came_to_wait:
             continue
@@ -180,36 +161,107 @@ def run(
         if kind == 3:
             decode_boundary(dec, x, ps, ds, q, counters, at, t, t)
         elif kind == 2:
-            prefill_boundary(pre, ps, ds, q, counters, at, t)
+            prefill_boundary(pre, ps, q, counters, at, t)
+            for k in range(counters[HANDED]):
+                own_computed(rt, q, pre.handed[k])
+            for k in range(counters[HANDED]):
+                handed = pre.handed[k]
+                if dec.first_on_p == 1 and first_on_p(dec, ps, q, counters, handed, t):
+                    continue
+                if policy.decode_moment >= HANDOFF and q[handed, Q_KIND] == 0:
+                    if q[handed, Q_BOOKED] >= 0:
+                        own_on_d(rt, pre.ids, q, pool.block_tokens, handed, -1)
+                    # fmt: off
+                    pair = decide(
+                        keys, rt, rec, view, scratch, policy, seen, pool, pre.cache.hits, pre.ids, dec.gone,
+                        x.own_flows, ps, ds, rs, q, counters, handed, at, t,
+                    )
+                    # fmt: on
+                    if pair >= 0:
+                        q[handed, Q_DECODE_NODE] = pair % decode_nodes
+                    book(rt, rs, q, handed, True, t)
+                    own_on_d(rt, pre.ids, q, pool.block_tokens, handed, 1)
+                hand_off(ds, q, pool.block_tokens, handed, t)
+                if len(rt.closed) > 0 and is_closed(rt.closed, prefill_nodes + q[handed, Q_DECODE_NODE], 1, t):
+                    drop(pre, dec, x, ps, ds, q, counters, handed, FAILED, t)
+            counters[HANDED] = 0
         elif kind == 1:
             transfer_event(x, ps, ds, q, counters, t)
         elif kind == 0:
-            if len(lengths.base) > 0 and q[r, Q_KIND] != 2:
+            if len(lengths.base) > 0 and q[r, Q_KIND] < 2:
                 estimate(lengths, dec.ended, rs, q, counters, r % rt.replicas, r)
+            if q[r, Q_KIND] < 2:
+                find_hits(pre.cache, r, (q[r, Q_PROMPT] - 1) // pool.block_tokens, t)
             if q[r, Q_KIND] == 2:
                 q[r, Q_STATUS] = TOO_LARGE
+            elif q[r, Q_KIND] == 3:
+                q[r, Q_STATUS] = CANCELLED
+            elif q[r, Q_KIND] == 1 and refuses(
+                rt.closed, rt.refusing, q[r, Q_FORCED_P], prefill_nodes + q[r, Q_FORCED_D], t
+            ):
+                rt.refusing[:] = 0
+                q[r, Q_STATUS] = FAILED
             elif q[r, Q_KIND] == 1:
-                _place(rt, pre.cache, pre.ids, ps, rs, q, pool.block_tokens, r, q[r, Q_FORCED_P], q[r, Q_FORCED_D], t)
-            else:
+                settle_gone(rt, dec.gone, pre.ids, q, counters, pool.block_tokens)
                 # fmt: off
-                pair = decide(
-                    rt, rec, view, scratch, policy, seen, pool, pre.cache, pre.ids, x.own_flows,
-                    ps, ds, rs, q, counters, r, t,
+                place(
+                    rt, pre.cache.hits, pre.queues, pre.ids, ps, rs, q, pool.block_tokens, r, q[r, Q_FORCED_P],
+                    q[r, Q_FORCED_D], True, t,
                 )
                 # fmt: on
-                if pair < 0:
+            else:
+                on_d = policy.decode_moment != HANDOFF
+                if q[r, Q_RECORD] >= 0:
+                    # fmt: off
+                    look_ahead(
+                        rt, rec, view, scratch, policy, true, pool, pre.cache, x.on_uplink, ps, ds, rs, q, r, t
+                    )
+                    # fmt: on
+                pair = -1
+                for attempt in range(2):
+                    # fmt: off
+                    pair = decide(
+                        keys, rt, rec, view, scratch, policy, seen, pool, pre.cache.hits, pre.ids, dec.gone,
+                        x.own_flows, ps, ds, rs, q, counters, r, -1, t,
+                    )
+                    # fmt: on
+                    if pair < 0 or len(rt.closed) == 0:
+                        break
+                    asked = prefill_nodes + pair % decode_nodes if on_d else -1
+                    if not refuses(rt.closed, rt.refusing, pair // decode_nodes, asked, t):
+                        break
+                    if attempt == 1:
+                        pair = -2
+                if len(rt.closed) > 0:
+                    rt.refusing[:] = 0
+                if pair == -2:
+                    q[r, Q_STATUS] = FAILED
+                elif pair < 0:
                     q[r, Q_STATUS] = REJECTED
                 else:
                     p = pair // decode_nodes
                     d = pair % decode_nodes
                     rt.predicted[r, 0] = scratch.predicted_ttft_s[p, d]
                     rt.predicted[r, 1] = scratch.predicted_tpot_s[p, d]
-                    _place(rt, pre.cache, pre.ids, ps, rs, q, pool.block_tokens, r, p, d, t)
-            r += 1
+                    place(rt, pre.cache.hits, pre.queues, pre.ids, ps, rs, q, pool.block_tokens, r, p, d, on_d, t)
+            await_cancel(course.patience, course.cancels, q, counters, r)
+            if r == first:
+                first += 1
+            else:
+                take_follower(course, counters)
+            if sessions and q[r, Q_STATUS] >= 0:
+                follow(course, q, counters, r, t)
+        elif kind == 7:
+            fault_event(fx, pre, dec, x, ps, ds, q, counters, t)
+        elif kind == 6:
+            cancel_next(course.cancels, pre, dec, x, ps, ds, q, counters, t)
         elif kind == 4:
-            slot = (rs[at, R_SAMPLE_DONE] - rs[at, R_SAMPLE_FIRST]) % rt.ring_p.shape[1]
-            take_sample(rt, pool, ps, ds, rs, at, slot, t)
-            rs[at, R_SAMPLE_DONE] += 1
+            coming = q[r, Q_ARRIVAL] if r < requests else NEVER
+            if counters[TO_COME] > 0:
+                coming = min(coming, t + course.least_think)
+            tick(rt, pool, ps, ds, rs, at, coming, t)
         else:
-            _poll(rec, dec.moments, ps, ds, poll)
+            write_poll(rec, dec.moments, ps, ds, poll)
             poll += 1
+        if sessions:
+            follow_gone(course, dec.gone, q, counters, t)

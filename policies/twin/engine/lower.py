@@ -10,11 +10,12 @@ from models.portable.transfer import uplink
 from policies.kernel_types import Int64, LawArrays, PoolArrays
 from policies.law_arrays import law_arrays
 from policies.twin.cluster import Cluster
-from policies.twin.engine import columns, parts
+from policies.twin.engine import parts
 from policies.twin.workload import Workload
 
 BYTES_PER_S_PER_GBPS = 1e9 / 8
-TOO_LARGE, FORCED, DECIDE = 2, 1, 0
+MOST_PRIORITIES = 64
+CANCELLED, TOO_LARGE, FORCED, DECIDE = 3, 2, 1, 0
 
 
 def pool_arrays(cluster: Cluster) -> PoolArrays:
@@ -53,87 +54,75 @@ def cluster_laws(laws: Estimators, cluster: Cluster) -> LawArrays:
     )
 
 
-def request_rows(workload: Workload, cluster: Cluster) -> Int64:
-    """The engine's rows of requests: the workload, and who decides."""
+def check_workload(workload: Workload) -> None:
+    """TwinError for requests that no replay can take."""
     n = workload.requests
-    if n and np.any(np.diff(workload.arrival_ns) < 0):
+    if n and np.any(workload.arrival_ns[1:] < workload.arrival_ns[:-1]):
         raise TwinError("arrivals must ascend", hint="sort the workload by arrival_ns")
     if n and int(workload.prompt_tokens.min()) < 1:
         raise TwinError("`prompt_tokens >= 1` must hold", value=int(workload.prompt_tokens.min()))
-    q = np.full((n, columns.REQUEST_COLUMNS), -1, np.int64)
-    q[:, columns.Q_BOOKING_OVER : columns.Q_PQ_NEXT] = 0
-    q[:, columns.Q_MADE0 : columns.Q_STATUS] = 0
-    q[:, [columns.Q_CACHED_TOKENS, columns.Q_PREEMPTIONS]] = 0
-    q[:, columns.Q_ARRIVAL] = workload.arrival_ns
-    q[:, columns.Q_PROMPT] = workload.prompt_tokens
-    q[:, columns.Q_OUTPUT] = np.maximum(workload.output_tokens, 1)
-    q[:, columns.Q_SLO_CLASS] = workload.class_index
-    q[:, columns.Q_OFFSET] = workload.block_offset[:-1]
-    q[:, columns.Q_OFFSET_END] = workload.block_offset[1:]
-    q[:, columns.Q_FORCED_P] = workload.forced_prefill
-    q[:, columns.Q_FORCED_D] = workload.forced_decode
-    q[:, columns.Q_KIND] = _kinds(q, cluster)
-    return q
+    if (workload.parent is None) != (workload.think_ns is None):
+        raise TwinError("`parent` and `think_ns` must be given together", place="workload")
+    if workload.parent is not None and workload.think_ns is not None:
+        late = np.flatnonzero(workload.parent >= np.arange(n))
+        if len(late):
+            raise TwinError("a turn must stand after the one that it follows", value=int(late[0]), place="parent")
+        least = workload.think_ns[workload.parent >= 0].min(initial=1)
+        if least < 1:
+            raise TwinError("`think_ns >= 1` must hold", value=int(least))
 
 
-def _kinds(q: Int64, cluster: Cluster) -> Int64:
+def ranks(workload: Workload, cluster: Cluster) -> Int64:
+    """The priorities that order P queues, ascending; a request's queue is the place of its own."""
+    if workload.priority is None or cluster.discipline.queue_order == "fifo":
+        return np.zeros(1, np.int64)
+    different = np.unique(np.append(workload.priority, 0)).astype(np.int64)
+    if len(different) > MOST_PRIORITIES:
+        raise TwinError("at most 64 different priorities", value=len(different), hint="group them")
+    return different
+
+
+def kinds(workload: Workload, cluster: Cluster, first: int, last: int) -> Int64:
+    """Who decides about requests `first` to `last`: DECIDE, FORCED TOO_LARGE or CANCELLED before it arrives."""
     b = cluster.block_tokens
-    prompt_blocks = (q[:, columns.Q_PROMPT] + b - 1) // b
-    all_blocks = (q[:, columns.Q_PROMPT] + q[:, columns.Q_OUTPUT] + b - 1) // b
+    prompt = workload.prompt_tokens[first:last].astype(np.int64)
+    prompt_blocks = (prompt + b - 1) // b
+    all_blocks = (prompt + np.maximum(workload.output_tokens[first:last], 1) + b - 1) // b
     prefill_blocks = np.array([node.blocks for node in cluster.prefill], np.int64)
     decode_blocks = np.array([node.blocks for node in cluster.decode], np.int64)
-    forced_p, forced_d = q[:, columns.Q_FORCED_P], q[:, columns.Q_FORCED_D]
+    forced_p, forced_d = workload.forced_prefill[first:last], workload.forced_decode[first:last]
     forced = (forced_p >= 0) & (forced_d >= 0)
     room_p = np.where(forced, prefill_blocks[np.where(forced, forced_p, 0)], prefill_blocks.max())
     room_d = np.where(forced, decode_blocks[np.where(forced, forced_d, 0)], decode_blocks.max())
     kind = np.where(forced, FORCED, DECIDE)
     kind[(prompt_blocks > room_p) | (all_blocks > room_d)] = TOO_LARGE
+    if workload.cancel_ns is not None:
+        cancel_ns = workload.cancel_ns[first:last]
+        kind[(cancel_ns >= 0) & (cancel_ns < workload.arrival_ns[first:last])] = CANCELLED
     return kind
 
 
-def router_part(cluster: Cluster, q: Int64, seed: int) -> tuple[Int64, parts.Routers]:
-    """The engine's rows of routers, and their part; writes each request's tick into `q`.
-
-    Ticks: the newest one that a decision can use, and the one before it (growth and release are over one period).
-    """
-    setup = cluster.routers
-    n = len(q)
-    rs = np.zeros((setup.count, 7), np.int64)
-    rs[:, columns.R_LAST_TIME] = -1
-    ticks: list[Int64] = []
-    first = 0
-    for router in range(setup.count):
-        mine = np.arange(router, n, setup.count)
-        mine = mine[q[mine, columns.Q_KIND] == DECIDE]
-        times = np.zeros(0, np.int64)
-        if setup.period_ns > 0 and len(mine):
-            phase = router * setup.period_ns // setup.count
-            # usable means strictly before now - delay: the newest tick is the last one at or before now - delay - 1
-            k = (q[mine, columns.Q_ARRIVAL] - setup.delay_ns - 1 - phase) // setup.period_ns
-            both = np.unique(np.concatenate([k, k - 1]))
-            times = both[both >= 0] * setup.period_ns + phase
-            known = k >= 0
-            q[mine[known], columns.Q_SAMPLE] = first + np.searchsorted(times, k[known] * setup.period_ns + phase)
-        ticks.append(times)
-        rs[router, [columns.R_SAMPLE_FIRST, columns.R_SAMPLE_END, columns.R_SAMPLE_DONE]] = (
-            first,
-            first + len(times),
-            first,
-        )
-        first += len(times)
-    slots = 1 if setup.period_ns == 0 else setup.delay_ns // setup.period_ns + 4
-    prefill, decode = len(cluster.prefill), len(cluster.decode)
-    part = parts.Routers(
-        sample_time=np.concatenate(ticks),
-        ring_p=np.zeros((setup.count, slots, prefill, 4)),
-        ring_d=np.zeros((setup.count, slots, decode, 12)),
-        totals=np.zeros((setup.count, decode, 2), np.int64),
-        kv_rates=np.full((setup.count, decode, 2), np.nan),
-        booked=np.zeros((setup.count, n // setup.count + 1), np.int32),
-        predicted=np.full((n, 2), np.nan),
-        replicas=setup.count,
-        period=setup.period_ns,
-        lease=setup.lease_ns,
-        seed=np.uint64(seed),
+def course_part(workload: Workload) -> parts.Course:
+    """Cancellations of requests that arrive, and turns that follow others."""
+    patience = np.zeros(0, np.int64)
+    if workload.cancel_ns is not None:
+        patience = np.where(workload.cancel_ns < 0, -1, np.maximum(workload.cancel_ns - workload.arrival_ns, -1))
+    child, sibling, think = np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int64)
+    follows = np.zeros(0, np.int64)
+    if workload.parent is not None and workload.think_ns is not None:
+        n = workload.requests
+        follows = np.flatnonzero(workload.parent >= 0)
+        child, sibling = np.full(n, -1, np.int32), np.full(n, -1, np.int32)
+        for turn in follows[::-1]:
+            sibling[turn] = child[workload.parent[turn]]
+            child[workload.parent[turn]] = turn
+        think = np.where(workload.parent >= 0, workload.think_ns, -1)
+    return parts.Course(
+        patience=patience,
+        cancels=np.zeros((int(np.count_nonzero(patience >= 0)), 2), np.int64),
+        child=child,
+        sibling=sibling,
+        think=think,
+        followers=np.zeros((len(follows), 2), np.int64),
+        least_think=int(think[follows].min()) if len(follows) else 1,
     )
-    return rs, part

@@ -5,27 +5,23 @@ from __future__ import annotations
 import numpy as np
 
 from features.errors import TwinError
-from policies.kernel_types import Int64
 from policies.lengths import MEDIAN, LengthRows
 from policies.policy import Policy
-from policies.twin.engine import columns, parts
+from policies.twin.engine import parts
 from policies.twin.workload import Int32
 
 
-def fixed_estimates(q: Int64, estimated: Int32 | None, expected: Int32 | None) -> bool:
-    """Write tokens that stay as they are into the requests' rows; False = there are none, and the law estimates.
+def fixed_estimates(n: int, estimated: Int32 | None, expected: Int32 | None) -> tuple[Int32, Int32] | None:
+    """Tokens of n requests that stay as they are; None = there are none, and the law estimates.
 
     TwinError for one kind without the other, and for arrays that do not fit the requests.
     """
     if estimated is None and expected is None:
-        return False
-    n = len(q)
+        return None
     if estimated is None or expected is None or len(estimated) != n or len(expected) != n:
         sizes = [None if tokens is None else len(tokens) for tokens in (estimated, expected)]
         raise TwinError("one estimate of both kinds a request must be given", value=(n, *sizes))
-    q[:, columns.Q_ESTIMATED] = estimated
-    q[:, columns.Q_EXPECTED] = expected
-    return True
+    return estimated, expected
 
 
 def length_part(rows: LengthRows | None, policy: Policy, routers: int) -> parts.Lengths:

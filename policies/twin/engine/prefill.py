@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from policies.compiled import kernel
+from policies.compiled import inlined, kernel
 from policies.law_kernel import prefill_s
+from policies.twin.engine.cache import evict, give_back, next_time_out, pin_prefix, prefix, register, take, time_out
 from policies.twin.engine.columns import (
     BLOCKED,
-    D_END,
-    D_QUEUE_HEAD,
-    D_QUEUE_TAIL,
-    D_QUEUED,
-    D_QUEUED_BLOCKS,
-    EVICTIONS,
+    HANDED,
     HITS,
     NEVER,
     P_BACKLOG_REQUESTS,
@@ -25,7 +21,6 @@ from policies.twin.engine.columns import (
     P_HELD,
     P_N_RUNNING,
     P_PINNED,
-    P_QUEUE_HEAD,
     P_QUEUED,
     P_RELEASE_HEAD,
     P_STEP_NS,
@@ -33,127 +28,59 @@ from policies.twin.engine.columns import (
     P_STEPS,
     PREFILL_STEPS,
     Q_CACHED_TOKENS,
-    Q_DECODE_NODE,
-    Q_DQ_NEXT,
     Q_EXPECTED_NEW,
-    Q_FULL,
-    Q_OFFSET,
-    Q_OFFSET_END,
     Q_PQ_NEXT,
     Q_PREFILL_FINISHED,
+    Q_PREFILL_NODE,
     Q_PREFILL_STARTED,
+    Q_PRIORITY,
     Q_PROMPT,
     Q_RELEASE_NEXT,
+    Q_RELEASED,
     Q_REST,
     Q_TAKEN,
+    TIMED_OUT,
 )
-from policies.twin.engine.links import draw, duration_ns, push_back, wake
-from policies.twin.engine.parts import Int32, Int64, Prefill
+from policies.twin.engine.links import draw, duration_ns, push_back, take_out, wake_prefill
+from policies.twin.engine.parts import Int64, Prefill
+
+FIRST, LAST = 0, 1  # columns of Prefill.queues
 
 
 @kernel
-def match_blocks(cache: Int32, ids: Int32, q: Int64, block: int, p: int, r: int) -> int:
-    """Longest run of resident leading blocks of r's prompt on P, at most (prompt - 1) // block."""
-    first = q[r, Q_OFFSET]
-    most = min((q[r, Q_PROMPT] - 1) // block, q[r, Q_OFFSET_END] - first)
-    k = 0
-    while k < most and cache[p, ids[first + k], 3] == 1:
-        k += 1
-    return k
+def enqueue(queues: Int64, ps: Int64, q: Int64, p: int, r: int, now: int) -> None:
+    """A placed request joins P's queue."""
+    q[r, Q_REST] = q[r, Q_PROMPT]
+    ps[p, P_BACKLOG_TOKENS] += q[r, Q_EXPECTED_NEW]
+    ps[p, P_BACKLOG_REQUESTS] += 1
+    push_back(queues, _queue(queues, ps, q, p, r), FIRST, LAST, q, Q_PQ_NEXT, r)
+    ps[p, P_QUEUED] += 1
+    wake_prefill(ps, p, now)
 
 
 @kernel
-def _unlink(cache: Int32, p: int, block: int) -> None:
-    following = cache[p, block, 0]
-    before = cache[p, block, 1]
-    cache[p, before, 0] = following
-    cache[p, following, 1] = before
-
-
-@kernel
-def _pin(cache: Int32, ps: Int64, p: int, block: int) -> None:
-    """Take a reference on a resident block."""
-    if cache[p, block, 2] == 0:
-        _unlink(cache, p, block)
-        ps[p, P_PINNED] += 1
-        ps[p, P_CACHED] -= 1
-    cache[p, block, 2] += 1
-
-
-@kernel
-def _evict(cache: Int32, ps: Int64, counters: Int64, p: int) -> None:
-    """The least recently used cached block is gone."""
-    victim = cache[p, cache.shape[1] - 1, 0]
-    _unlink(cache, p, victim)
-    cache[p, victim, 3] = 0
-    ps[p, P_CACHED] -= 1
-    counters[EVICTIONS] += 1
-
-
-@kernel
-def _release(cache: Int32, ids: Int32, ps: Int64, q: Int64, counters: Int64, p: int, r: int, limit: int) -> None:
-    """Give request r's blocks back; `limit` of `Prefill.cache_blocks`."""
-    sentinel = cache.shape[1] - 1
-    ps[p, P_PINNED] -= q[r, Q_TAKEN] - q[r, Q_FULL]
-    ps[p, P_HELD] -= q[r, Q_TAKEN]
-    for k in range(q[r, Q_FULL] - 1, -1, -1):
-        block = ids[q[r, Q_OFFSET] + k]
-        cache[p, block, 2] -= 1
-        if cache[p, block, 2] == 0:
-            ps[p, P_PINNED] -= 1
-            ps[p, P_CACHED] += 1
-            last = cache[p, sentinel, 1]
-            cache[p, last, 0] = block
-            cache[p, block, 1] = last
-            cache[p, block, 0] = sentinel
-            cache[p, sentinel, 1] = block
-    while ps[p, P_CACHED] > 0 and ps[p, P_PINNED] + ps[p, P_CACHED] > limit:
-        _evict(cache, ps, counters, p)
-
-
-@kernel
-def _take(cache: Int32, ps: Int64, counters: Int64, p: int, limit: int, blocks: int) -> None:
-    """Pin anonymous blocks, evicting the least recently used cached ones where none is free."""
-    for _ in range(blocks):
-        if ps[p, P_CACHED] > 0 and ps[p, P_PINNED] + ps[p, P_CACHED] >= limit:
-            _evict(cache, ps, counters, p)
-        ps[p, P_PINNED] += 1
-
-
-@kernel
-def _register(cache: Int32, ids: Int32, ps: Int64, q: Int64, p: int, r: int, done_blocks: int) -> None:
-    """Prompt blocks that a chunk completed become resident, or join the resident copy."""
-    first = q[r, Q_OFFSET]
-    for k in range(q[r, Q_FULL], min(done_blocks, q[r, Q_OFFSET_END] - first)):
-        block = ids[first + k]
-        if cache[p, block, 3] == 1:
-            ps[p, P_PINNED] -= 1
-            _pin(cache, ps, p, block)
-        else:
-            cache[p, block, 3] = 1
-            cache[p, block, 2] = 1
-        q[r, Q_FULL] = k + 1
+def _queue(queues: Int64, ps: Int64, q: Int64, p: int, r: int) -> int:
+    """Row of the queue on P that request r belongs to."""
+    row: int = p * (len(queues) // len(ps)) + q[r, Q_PRIORITY]
+    return row
 
 
 @kernel
 def _admit(pre: Prefill, ps: Int64, q: Int64, counters: Int64, p: int, budget: int, now: int) -> bool:
     """Admit the queue's head if the blocks of its first chunk fit; False = blocked."""
-    cache, ids, b = pre.cache, pre.ids, pre.block_tokens
-    r = ps[p, P_QUEUE_HEAD]
-    match = match_blocks(cache, ids, q, b, p, r)
+    b = pre.block_tokens
+    queue = p * pre.priorities
+    while pre.queues[queue, FIRST] < 0:
+        queue += 1
+    r = pre.queues[queue, FIRST]
+    match, unpinned = prefix(pre.cache, p, r, (q[r, Q_PROMPT] - 1) // b)
     chunk = min(budget, q[r, Q_PROMPT] - match * b)
-    need = (match * b + chunk + b - 1) // b - match
-    for k in range(match):
-        if cache[p, ids[q[r, Q_OFFSET] + k], 2] == 0:
-            need += 1
+    need = (match * b + chunk + b - 1) // b - match + unpinned
     if need > pre.blocks[p] - ps[p, P_PINNED]:
         return False
-    ps[p, P_QUEUE_HEAD] = q[r, Q_PQ_NEXT]
+    pre.queues[queue, FIRST] = q[r, Q_PQ_NEXT]
     ps[p, P_QUEUED] -= 1
-    for k in range(match):
-        _pin(cache, ps, p, ids[q[r, Q_OFFSET] + k])
-    q[r, Q_TAKEN] = match
-    q[r, Q_FULL] = match
+    pin_prefix(pre.cache, ps, q, p, r, match, now)
     q[r, Q_REST] = q[r, Q_PROMPT] - match * b
     ps[p, P_BACKLOG_TOKENS] += q[r, Q_REST] - q[r, Q_EXPECTED_NEW]
     q[r, Q_CACHED_TOKENS] = match * b
@@ -166,14 +93,15 @@ def _admit(pre: Prefill, ps: Int64, q: Int64, counters: Int64, p: int, budget: i
 
 @kernel
 def _schedule(pre: Prefill, ps: Int64, q: Int64, counters: Int64, p: int, now: int) -> None:
-    cache, b = pre.cache, pre.block_tokens
+    b = pre.block_tokens
     budget = pre.chunk_tokens
     tokens = 0
+    starts = 0
     chunk_context = 0.0
     k = 0
     while budget > 0:
         if k >= ps[p, P_N_RUNNING]:
-            if ps[p, P_QUEUE_HEAD] < 0 or ps[p, P_N_RUNNING] >= pre.max_seqs:
+            if ps[p, P_QUEUED] == 0 or ps[p, P_N_RUNNING] >= pre.max_seqs:
                 break
             if not _admit(pre, ps, q, counters, p, budget, now):
                 counters[BLOCKED] += 1
@@ -185,21 +113,22 @@ def _schedule(pre: Prefill, ps: Int64, q: Int64, counters: Int64, p: int, now: i
         if blocks > pre.blocks[p] - ps[p, P_PINNED]:
             counters[BLOCKED] += 1
             break
-        _take(cache, ps, counters, p, pre.cache_blocks[p], blocks)
+        take(pre.cache, ps, counters, p, pre.cache_blocks[p], blocks, now)
         q[r, Q_TAKEN] += blocks
-        _register(cache, pre.ids, ps, q, p, r, (done + chunk) // b)
+        register(pre.cache, ps, q, p, r, (done + chunk) // b, now)
         q[r, Q_REST] -= chunk
         budget -= chunk
         tokens += chunk
+        starts += done
         chunk_context += np.float64(chunk) * np.float64(done)
         k += 1
     if tokens == 0:
-        ps[p, P_END] = NEVER
+        ps[p, P_END] = next_time_out(pre.cache, ps, p, pre.ttl[p])
         return
     noise = 1.0
     if len(pre.noise) > 0:
         noise = pre.noise[draw(pre.seed, 1, p, ps[p, P_STEPS]) >> np.uint64(52)]
-    t = np.float64(tokens)
+    t = np.float64(k * ((starts + tokens) // k - starts // k) if pre.mean_tokens == 1 else tokens)
     seconds = prefill_s(pre.law, p, t, chunk_context, np.float64(k))
     ps[p, P_STEP_TOKENS] = tokens
     ps[p, P_STEP_NS] = duration_ns(seconds * noise)
@@ -213,8 +142,8 @@ def _schedule(pre: Prefill, ps: Int64, q: Int64, counters: Int64, p: int, now: i
 
 
 @kernel
-def _end_step(pre: Prefill, ps: Int64, ds: Int64, q: Int64, p: int, now: int) -> None:
-    """Prompts that are whole are handed off to their Ds."""
+def _end_step(pre: Prefill, ps: Int64, q: Int64, counters: Int64, p: int, now: int) -> None:
+    """Prompts that are whole go into `pre.handed`, in running order."""
     ps[p, P_STEPS] += 1
     ps[p, P_BACKLOG_TOKENS] -= ps[p, P_STEP_TOKENS]
     ps[p, P_BUSY_NS] += ps[p, P_STEP_NS]
@@ -227,26 +156,69 @@ def _end_step(pre: Prefill, ps: Int64, ds: Int64, q: Int64, p: int, now: int) ->
             pre.running[p, kept] = r
             kept += 1
             continue
-        d = q[r, Q_DECODE_NODE]
         q[r, Q_PREFILL_FINISHED] = now
         ps[p, P_BACKLOG_REQUESTS] -= 1
         ps[p, P_HELD] += q[r, Q_TAKEN]
-        push_back(ds, d, D_QUEUE_HEAD, D_QUEUE_TAIL, q, Q_DQ_NEXT, r)
-        ds[d, D_QUEUED] += 1
-        ds[d, D_QUEUED_BLOCKS] += (q[r, Q_PROMPT] + pre.block_tokens - 1) // pre.block_tokens
-        wake(ds, d, D_END, now)
+        pre.handed[counters[HANDED]] = r
+        counters[HANDED] += 1
     ps[p, P_N_RUNNING] = kept
 
 
 @kernel
-def prefill_boundary(pre: Prefill, ps: Int64, ds: Int64, q: Int64, counters: Int64, p: int, now: int) -> None:
-    """End of P's step (if one ran), releases, next step."""
-    if ps[p, P_STEP_TOKENS] > 0:
-        counters[PREFILL_STEPS] += 1
-        _end_step(pre, ps, ds, q, p, now)
+def _release(pre: Prefill, ps: Int64, q: Int64, counters: Int64, p: int, now: int) -> None:
+    """Free the blocks of requests whose release waits."""
     r = ps[p, P_RELEASE_HEAD]
     while r >= 0:
-        _release(pre.cache, pre.ids, ps, q, counters, p, r, pre.cache_blocks[p])
+        ps[p, P_HELD] -= q[r, Q_TAKEN]
+        give_back(pre.cache, ps, q, counters, p, r, pre.cache_blocks[p], now)
+        q[r, Q_RELEASED] = now
         r = q[r, Q_RELEASE_NEXT]
     ps[p, P_RELEASE_HEAD] = -1
+
+
+@inlined
+def prefill_boundary(pre: Prefill, ps: Int64, q: Int64, counters: Int64, p: int, now: int) -> None:
+    """End of P's step (if one ran), releases, next step. The caller hands on what `pre.handed` then holds."""
+    if ps[p, P_STEP_TOKENS] > 0:
+        counters[PREFILL_STEPS] += 1
+        _end_step(pre, ps, q, counters, p, now)
+    _release(pre, ps, q, counters, p, now)
+    if pre.ttl[p] < NEVER:
+        counters[TIMED_OUT] += time_out(pre.cache, ps, p, now - pre.ttl[p], now)
     _schedule(pre, ps, q, counters, p, now)
+
+
+@kernel
+def drop_from_p(pre: Prefill, ps: Int64, q: Int64, counters: Int64, r: int, now: int) -> None:
+    """Request r, whose release does not wait, leaves P at once; the step under way lasts as long as before."""
+    p = q[r, Q_PREFILL_NODE]
+    if q[r, Q_PREFILL_FINISHED] < 0:
+        ps[p, P_BACKLOG_REQUESTS] -= 1
+    if q[r, Q_PREFILL_STARTED] < 0:
+        take_out(pre.queues, _queue(pre.queues, ps, q, p, r), FIRST, LAST, q, Q_PQ_NEXT, r)
+        ps[p, P_QUEUED] -= 1
+        ps[p, P_BACKLOG_TOKENS] -= q[r, Q_EXPECTED_NEW]
+    else:
+        if q[r, Q_PREFILL_FINISHED] >= 0:
+            ps[p, P_HELD] -= q[r, Q_TAKEN]
+        else:
+            ps[p, P_BACKLOG_TOKENS] -= q[r, Q_REST]
+            kept = 0
+            for k in range(ps[p, P_N_RUNNING]):
+                if pre.running[p, k] != r:
+                    pre.running[p, kept] = pre.running[p, k]
+                    kept += 1
+            ps[p, P_N_RUNNING] = kept
+        give_back(pre.cache, ps, q, counters, p, r, pre.cache_blocks[p], now)
+        q[r, Q_RELEASED] = now
+    wake_prefill(ps, p, now)
+
+
+@kernel
+def restart_p(pre: Prefill, ps: Int64, q: Int64, counters: Int64, p: int, now: int) -> None:
+    """P, which no request waits for or runs on any more, loses its step and all that it has cached."""
+    ps[p, P_BACKLOG_TOKENS] -= ps[p, P_STEP_TOKENS]
+    ps[p, P_STEP_TOKENS] = 0
+    ps[p, P_END] = NEVER
+    _release(pre, ps, q, counters, p, now)
+    evict(pre.cache, ps, p, ps[p, P_CACHED], now)

@@ -17,7 +17,7 @@ Resource = tuple[str, int]
 
 @dataclass(slots=True, eq=False)
 class Flow:
-    """A transfer that drains. `rest_bytes` is what was left at `since_ns`."""
+    """A transfer that drains, or waits for its handshake (rate 0). `rest_bytes` is what was left at `since_ns`."""
 
     request: Request
     resources: list[Resource]
@@ -43,9 +43,15 @@ class Links:
             self.capacity["uplink", u] = link.gbps / 8 * law.port(uplink(link.from_rack, link.to_rack))
         for d, node in enumerate(cluster.decode):
             self.capacity["ingress", d] = node.port_gbps / 8 * law.port(ingress(node.name))
+        self.nominal = dict(self.capacity)
+        self.port_name = {("egress", p): egress(node.name) for p, node in enumerate(cluster.prefill)}
+        self.port_name |= {("ingress", d): ingress(node.name) for d, node in enumerate(cluster.decode)}
+        self.port_name |= {("uplink", u): uplink(k.from_rack, k.to_rack) for u, k in enumerate(cluster.uplinks)}
         self.flows_on: dict[Resource, int] = dict.fromkeys(self.capacity, 0)
         self.draining: dict[int, Flow] = {}  # by request index
+        self.shaking: dict[int, Flow] = {}  # by request index
         self.drained: dict[int, tuple[int, Request]] = {}  # by request index: when KV is visible
+        self.met: set[tuple[int, int]] = set()  # pairs that have had a transfer
         self.shared = 0
 
     def _kind(self, request: Request) -> str:
@@ -64,6 +70,8 @@ class Links:
         return resources
 
     def _rate(self, flow: Flow) -> float:
+        if self.cluster.discipline.contention == "none":
+            return min(self.capacity[r] for r in flow.resources) * flow.efficiency
         return min(self.capacity[r] / self.flows_on[r] for r in flow.resources) * flow.efficiency
 
     def _share_again(self, now: int) -> None:
@@ -77,24 +85,45 @@ class Links:
                 self.shared += 1
 
     def start(self, request: Request, now: int) -> None:
-        """D reserved: the whole prompt's KV starts to move."""
+        """D reserved: the prompt's KV starts to move, after the handshake of a pair that is new."""
         noise = multiplier(self.noise_table, self.seed, TRANSFER_NOISE, request.index, 0)
         size = request.prompt_tokens * self.cluster.kv_bytes_per_token * self.law.wire_frac * noise
         flow = Flow(request, self._resources(request), self.law.efficiency[self._kind(request)], size, now)
+        hidden_ns = self.law.overlap_frac * (request.prefill_finished_ns - request.prefill_started_ns)
+        pair = (request.prefill_node, request.decode_node)
+        if pair not in self.met:
+            self.met.add(pair)
+            handshake_ns = self.law.handshake_s * 1e9
+            wait_ns = math.floor(handshake_ns - hidden_ns + 0.5)
+            hidden_ns = max(hidden_ns - handshake_ns, 0.0)
+            if wait_ns > 0:
+                flow.end_ns = now + wait_ns
+                self.shaking[request.index] = flow
+                return
+        self._drain(flow, hidden_ns, now)
+
+    def _drain(self, flow: Flow, hidden_ns: float, now: int) -> None:
         for resource in flow.resources:
             self.flows_on[resource] += 1
         self._share_again(now)
         flow.rate = self._rate(flow)
+        flow.since_ns = now
+        size = flow.rest_bytes
+        flow.rest_bytes = max(size - hidden_ns * flow.rate, self.law.last_frac * size)
         flow.end_ns = now + math.floor(flow.rest_bytes / flow.rate + 0.5)
-        self.draining[request.index] = flow
+        self.draining[flow.request.index] = flow
 
     def events(self) -> list[tuple[int, int]]:
         """(time, request index) of everything that will happen if no flow starts or ends before."""
-        ends = [(flow.end_ns, index) for index, flow in self.draining.items()]
+        ends = [(flow.end_ns, index) for flows in (self.shaking, self.draining) for index, flow in flows.items()]
         return ends + [(visible_ns, index) for index, (visible_ns, _) in self.drained.items()]
 
-    def handle(self, index: int, now: int) -> tuple[Literal["drained", "visible"], Request]:
+    def handle(self, index: int, now: int) -> tuple[Literal["shaken", "drained", "visible"], Request]:
         """The event of this request that is due now."""
+        if index in self.shaking:
+            flow = self.shaking.pop(index)
+            self._drain(flow, 0.0, now)
+            return "shaken", flow.request
         if index in self.drained:
             _, request = self.drained.pop(index)
             request.transfer_finished_ns = now
@@ -108,6 +137,30 @@ class Links:
         alpha_ns = rounded_ns(self.law.fixed_s(self._kind(flow.request), blocks))
         self.drained[index] = (now + alpha_ns, flow.request)
         return "drained", flow.request
+
+    def change_speeds(self, port: str, now: int) -> None:
+        """A window of slowness of this port begins or ends now."""
+        for resource, name in self.port_name.items():
+            if name == port:
+                self.capacity[resource] = self.nominal[resource]
+                for slow in self.cluster.faults.slow:
+                    if slow.port == port and slow.holds(now):
+                        self.capacity[resource] *= slow.factor
+        self._share_again(now)
+
+    def forget(self, *, prefill: int | None = None, decode: int | None = None) -> None:
+        """A node is gone, and its connections with it."""
+        self.met = {(p, d) for p, d in self.met if p != prefill and d != decode}
+
+    def drop(self, request: Request, now: int) -> None:
+        """The request's KV does not move any longer, if it does."""
+        self.shaking.pop(request.index, None)
+        self.drained.pop(request.index, None)
+        flow = self.draining.pop(request.index, None)
+        if flow is not None:
+            for resource in flow.resources:
+                self.flows_on[resource] -= 1
+            self._share_again(now)
 
     def sending(self, prefill: int) -> int:
         """Draining flows from a P."""

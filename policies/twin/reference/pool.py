@@ -14,20 +14,26 @@ import numpy.typing as npt
 from features.errors import TwinError
 from models.portable.estimators import Estimators
 from policies.families.registry import decide
-from policies.lengths import arrival_of
 from policies.policy import Policy
-from policies.twin.cluster import Cluster
-from policies.twin.outcomes import Counters, Noise, Replay, Status
-from policies.twin.reference.decode import DecodeNode, DecodeState
+from policies.twin.cluster import Cluster, swap_s_per_token
+from policies.twin.itl import BINS
+from policies.twin.outcomes import NOT_YET, Counters, Noise, Replay, Status
+from policies.twin.reference.convert import as_replay, requests_of
+from policies.twin.reference.decode import DecodeNode
+from policies.twin.reference.decode_reserving import ReservingNode
+from policies.twin.reference.decode_state import DecodeState
+from policies.twin.reference.faults import closed, lose, timeline, too_large
 from policies.twin.reference.links import Links
 from policies.twin.reference.prefill import PrefillNode, PrefillState
-from policies.twin.reference.request import TIE_SEED, Request, blocks_for, draw
+from policies.twin.reference.request import TIE_SEED, Request, draw
 from policies.twin.reference.router import Router
+from policies.twin.reference.signals import CacheSignals
 from policies.twin.workload import Workload
+from policies.view import RouterView
 
 Int32 = npt.NDArray[np.int32]
 
-ARRIVAL, TRANSFER, PREFILL, DECODE, SAMPLE = 1, 2, 3, 4, 5
+FAULT, ARRIVAL, CANCEL, TRANSFER, PREFILL, DECODE, SAMPLE = 0, 1, 2, 3, 4, 5, 6
 """Kinds of events, in their order at one instant."""
 
 Event = tuple[int, int, int]
@@ -53,23 +59,38 @@ class Pool:
         self.requests = requests
         self.seed = seed
         block, discipline = cluster.block_tokens, cluster.discipline
+        self.signals = CacheSignals(cluster.routers, len(cluster.prefill), block, seed)
         self.prefill = [
-            PrefillNode(p, node, block, discipline, laws, seed, noise) for p, node in enumerate(cluster.prefill)
+            PrefillNode(p, node, block, discipline, laws, seed, noise, self.signals)
+            for p, node in enumerate(cluster.prefill)
         ]
+        decode_node = ReservingNode if discipline.boundary_order == "reserve_first" else DecodeNode
         self.decode = [
-            DecodeNode(d, node, block, discipline, laws, seed, noise) for d, node in enumerate(cluster.decode)
+            decode_node(d, node, block, discipline, laws, seed, noise, swap_s_per_token(cluster))
+            for d, node in enumerate(cluster.decode)
         ]
         self.links = Links(cluster, laws.transfer, seed, noise)
-        self.routers = [Router(r, cluster, policy, decision_laws.length) for r in range(cluster.routers.count)]
-        self.arrived = 0
+        self.routers = [Router(r, cluster, policy, decision_laws, seed) for r in range(cluster.routers.count)]
+        self.chooses_late = policy.decode_moment in ("handoff", "recheck")
+        self.coming = [r for r in requests if r.parent < 0]  # in the order of their arrivals
+        self.following = [r for r in requests if r.parent >= 0]  # those whose parent has not ended
+        self.placed: list[Request] = []
+        self.faults = timeline(cluster.faults)
 
     def due(self) -> list[Event]:
         """Every event that will happen if nothing comes before it."""
         events: list[Event] = []
-        if self.arrived < len(self.requests):
-            events.append((self.requests[self.arrived].arrival_ns, ARRIVAL, self.arrived))
-            # Samples matter to decisions only, so there are none after the last arrival.
+        if self.faults:
+            events.append((self.faults[0][0], FAULT, 0))
+        if self.coming:
+            events.append((self.coming[0].arrival_ns, ARRIVAL, self.coming[0].index))
+        computing = self.chooses_late and any(p.backlog_requests for p in self.prefill)
+        if self.coming or self.following or computing:
+            # Samples matter to decisions only, so there are none after the last of them.
             events += [(r.next_tick_ns, SAMPLE, r.index) for r in self.routers if not r.live]
+        for request in self.placed:
+            if request.patience_ns is not None and request.status is None:
+                events.append((request.arrival_ns + request.patience_ns, CANCEL, request.index))
         events += [(time, TRANSFER, index) for time, index in self.links.events()]
         events += [(p.boundary_ns, PREFILL, p.index) for p in self.prefill if p.boundary_ns is not None]
         events += [(d.boundary_ns, DECODE, d.index) for d in self.decode if d.boundary_ns is not None]
@@ -78,59 +99,104 @@ class Pool:
     def step(self, event: Event) -> None:
         """Let one event happen."""
         now, kind, index = event
-        if kind == ARRIVAL:
-            self.arrived += 1
-            self._arrive(self.requests[index], now)
+        if kind == FAULT:
+            _, of_link, name = self.faults.pop(0)
+            if of_link:
+                self.links.change_speeds(name, now)
+            else:
+                lose(name, now, self.placed, self.prefill, self.decode, self.links, self._drop)
+        elif kind == ARRIVAL:
+            self._arrive(self.coming.pop(0), now)
+        elif kind == CANCEL:
+            self._drop(self.requests[index], Status.CANCELLED, now)
         elif kind == TRANSFER:
             self._transfer(index, now)
         elif kind == PREFILL:
             for request in self.prefill[index].boundary(now):
+                if self.cluster.discipline.first_on_prefill and self._first_token(request, now):
+                    continue
+                if self.chooses_late and request.forced is None:
+                    self._choose_decode(request, now)
                 self.decode[request.decode_node].join(request, now)
+                if self.cluster.faults.is_down(self.decode[request.decode_node].name, now):
+                    self._drop(request, Status.FAILED, now)
         elif kind == DECODE:
             self._decode_boundary(index, now)
         else:
             self.routers[index].take_sample(now, self._prefill_states(), self._decode_states())
+        for request in [r for r in self.following if self.requests[r.parent].status is not None]:
+            self.following.remove(request)
+            request.arrival_ns = now + request.think_ns
+            self.coming.append(request)
+        self.coming.sort(key=lambda r: (r.arrival_ns, r.index))
 
     def _prefill_states(self) -> list[PrefillState]:
         return [
-            PrefillState(p.backlog_tokens, p.backlog_requests, p.capacity - p.pinned, self.links.sending(p.index))
+            PrefillState(
+                p.backlog_tokens,
+                p.backlog_requests,
+                p.capacity - p.pinned,
+                self.links.sending(p.index),
+                len(p.queue),
+                len(p.running),
+            )
             for p in self.prefill
         ]
 
     def _decode_states(self) -> list[DecodeState]:
         return [d.observe() for d in self.decode]
 
-    def _too_large(self, request: Request) -> bool:
-        prefill, decode = self.prefill, self.decode
-        if request.forced is not None:
-            prefill, decode = [prefill[request.forced[0]]], [decode[request.forced[1]]]
-        prompt_blocks = blocks_for(request.prompt_tokens, self.cluster.block_tokens)
-        all_blocks = blocks_for(request.prompt_tokens + request.output_tokens, self.cluster.block_tokens)
-        return all(p.capacity < prompt_blocks for p in prefill) or all(d.capacity < all_blocks for d in decode)
-
     def _arrive(self, request: Request, now: int) -> None:
-        if self._too_large(request):
+        if request.patience_ns is not None and request.patience_ns < 0:
+            request.status = Status.CANCELLED
+            return
+        if too_large(request, self.prefill, self.decode, self.cluster.block_tokens):
             request.status = Status.TOO_LARGE
             return
         router = self.routers[request.index % len(self.routers)]
         router.estimate(request, now)
-        hit_tokens = [p.matched_blocks(request) * self.cluster.block_tokens for p in self.prefill]
+        hit_tokens = self.signals.hit_tokens(request, now)
         pair = request.forced
+        on_d = self.policy.decode_moment != "handoff" or request.forced is not None
+        nodes = (self.cluster.faults, self.prefill, self.decode)
         if pair is None:
             pair = self._decide(router, request, now, hit_tokens)
-        if pair is None:
-            request.status = Status.REJECTED
+            router.chose(request, pair, now)
+            if pair is not None and (refused := closed(nodes, pair, on_d, now)):
+                router.refused = refused
+                pair = self._decide(router, request, now, hit_tokens)
+                router.chose(request, pair, now)
+                router.refused = set()
+        if pair is None or closed(nodes, pair, on_d, now):
+            request.status = Status.REJECTED if pair is None else Status.FAILED
+            request.predicted_ttft_s = request.predicted_tpot_s = math.nan
             return
         request.prefill_node, request.decode_node = pair
+        self.placed.append(request)
         request.expected_new_tokens = request.prompt_tokens - hit_tokens[request.prefill_node]
-        router.book(request, now)
+        router.book(request, now, on_d=on_d)
         self.prefill[request.prefill_node].join(request, now)
 
-    def _decide(self, router: Router, request: Request, now: int, hit_tokens: list[int]) -> tuple[int, int] | None:
+    def _choose_decode(self, request: Request, now: int) -> None:
+        """The D of a prompt that its P has just computed; without a candidate it stays the one of the arrival."""
+        router = self.routers[request.index % len(self.routers)]
+        view = self._view(router, request, now, [0] * len(self.prefill), request.prefill_node)
+        decision = decide(self.policy, self.decision_laws, view)
+        if decision.decode is not None:
+            request.decode_node = decision.decode
+        router.book_decode(request, now)
+
+    def _view(
+        self, router: Router, request: Request, now: int, hit_tokens: list[int], prefilled_on: int | None
+    ) -> RouterView:
         if router.live:
             router.take_sample(now, self._prefill_states(), self._decode_states())
         own_flows = [self.links.own_flows(u, router.index, len(self.routers)) for u in range(len(self.cluster.uplinks))]
-        view = router.view(request, now, draw(self.seed, TIE_SEED, request.index, 0), hit_tokens, own_flows)
+        tie_seed = draw(self.seed, TIE_SEED, request.index, 0 if prefilled_on is None else 1)
+        return router.view(request, now, tie_seed, hit_tokens, own_flows, prefilled_on)
+
+    def _decide(self, router: Router, request: Request, now: int, hit_tokens: list[int]) -> tuple[int, int] | None:
+        view = self._view(router, request, now, hit_tokens, None)
         decision = decide(self.policy, self.decision_laws, view)
         if decision.prefill is None or decision.decode is None:
             return None
@@ -140,12 +206,32 @@ class Pool:
                 request.predicted_tpot_s = math.nan if candidate.tpot_s is None else candidate.tpot_s
         return decision.prefill, decision.decode
 
+    def _drop(self, request: Request, status: Status, now: int) -> None:
+        """A placed request is over, wherever it is."""
+        self.links.drop(request, now)
+        if not request.released:
+            self.prefill[request.prefill_node].drop(request, now)
+        if request.prefill_finished_ns != NOT_YET:
+            self.decode[request.decode_node].drop(request, now)
+        request.status = status
+
     def _transfer(self, index: int, now: int) -> None:
         what, request = self.links.handle(index, now)
         if what == "visible":
             self.decode[request.decode_node].land(request, now)
-        elif self.cluster.discipline.release == "transfer":
+        elif what == "drained" and self.cluster.discipline.release == "transfer":
             self.prefill[request.prefill_node].release(request, now)
+
+    def _first_token(self, request: Request, now: int) -> bool:
+        """P has made the answer's first token; whether that was all."""
+        request.tokens_made = 1
+        request.first_token_ns = request.last_token_ns = now
+        if request.output_tokens > 1:
+            return False
+        request.finished_ns = now
+        request.status = Status.COMPLETED
+        self.prefill[request.prefill_node].release(request, now)
+        return True
 
     def _decode_boundary(self, index: int, now: int) -> None:
         result = self.decode[index].boundary(now)
@@ -167,35 +253,17 @@ class Pool:
             shared=self.links.shared,
             stale=sum(r.stale for r in self.routers),
             expired=sum(r.expired for r in self.routers),
+            timed_out=sum(p.timed_out for p in self.prefill),
+            swapped_tokens=sum(d.swapped_tokens for d in self.decode),
         )
 
-
-def requests_of(
-    workload: Workload, policy: Policy, estimated_output: Int32 | None, expected_output: Int32 | None
-) -> list[Request]:
-    """The workload's rows as requests. Estimates that are given are fixed, of shape (requests,)."""
-    result = []
-    names = [c.name for c in policy.classes]
-    learned = None if workload.arrivals is None else workload.arrivals.learned
-    for i in range(workload.requests):
-        first, last = int(workload.block_offset[i]), int(workload.block_offset[i + 1])
-        pair = (int(workload.forced_prefill[i]), int(workload.forced_decode[i]))
-        result.append(
-            Request(
-                index=i,
-                arrival_ns=int(workload.arrival_ns[i]),
-                prompt_tokens=int(workload.prompt_tokens[i]),
-                output_tokens=max(1, int(workload.output_tokens[i])),
-                hashes=[int(block) for block in workload.block_ids[first:last]],
-                class_index=int(workload.class_index[i]),
-                arrival=None if estimated_output is not None else arrival_of(names, workload, i),
-                learned=learned is None or bool(learned[i]),
-                forced=pair if min(pair) >= 0 else None,
-                estimated_output=-1 if estimated_output is None else int(estimated_output[i]),
-                expected_output=-1 if expected_output is None else int(expected_output[i]),
-            )
-        )
-    return result
+    def itl_counts(self) -> npt.NDArray[np.int64]:
+        """Gaps between tokens so far, (classes, BINS)."""
+        counts = np.zeros((len(self.policy.classes), BINS), np.int64)
+        for node in self.decode:
+            for at, gaps in node.gaps.items():
+                counts[at] += gaps
+        return counts
 
 
 def replay_reference(
@@ -225,36 +293,4 @@ def replay_reference(
     for request in requests:
         if request.status is None:
             raise TwinError("every accepted request must end", value=request.index, place="request")
-    return as_replay(requests, pool.counters())
-
-
-def as_replay(requests: list[Request], counters: Counters) -> Replay:
-    """Requests as arrays, in workload order."""
-
-    def column(name: str, dtype: type[np.generic]) -> npt.NDArray[np.generic]:
-        return np.array([getattr(r, name) for r in requests], dtype=dtype)
-
-    int32 = (
-        "status",
-        "prefill_node",
-        "decode_node",
-        "cached_tokens",
-        "preemptions",
-        "estimated_output",
-        "expected_output",
-    )
-    int64 = (
-        "prefill_started_ns",
-        "prefill_finished_ns",
-        "transfer_started_ns",
-        "transfer_drained_ns",
-        "transfer_finished_ns",
-        "activated_ns",
-        "first_token_ns",
-        "finished_ns",
-    )
-    float64 = ("predicted_ttft_s", "predicted_tpot_s")
-    columns = {name: column(name, np.int32) for name in int32}
-    columns |= {name: column(name, np.int64) for name in int64}
-    columns |= {name: column(name, np.float64) for name in float64}
-    return Replay(**columns, counters=counters)  # type: ignore[arg-type]
+    return as_replay(requests, pool.counters(), pool.itl_counts())

@@ -12,7 +12,8 @@ from models.portable.length import Arrival
 from policies.mixing import MASK, mix
 from policies.twin.outcomes import NOT_YET, Status
 
-PREFILL_NOISE, DECODE_NOISE, TRANSFER_NOISE, TIE_SEED = 1, 2, 3, 4
+PREFILL_NOISE, DECODE_NOISE, TRANSFER_NOISE, TIE_SEED, SAMPLE_LOSS = 1, 2, 3, 4, 5
+CACHE_CHANGE = 11
 """Components of `draw`."""
 
 
@@ -56,6 +57,10 @@ class Request:
     forced: tuple[int, int] | None
     estimated_output: int
     expected_output: int
+    patience_ns: int | None = None  # from the arrival to the cancellation; None = never
+    parent: int = -1  # the request that this one follows
+    think_ns: int = 0
+    priority: int = 0
     status: Status | None = None
     prefill_node: int = -1
     decode_node: int = -1
@@ -66,6 +71,7 @@ class Request:
     transfer_drained_ns: int = NOT_YET
     transfer_finished_ns: int = NOT_YET
     activated_ns: int = NOT_YET
+    released_ns: int = NOT_YET
     first_token_ns: int = NOT_YET
     finished_ns: int = NOT_YET
     cached_tokens: int = 0
@@ -76,9 +82,23 @@ class Request:
     tokens_done: int = 0
     references: list[int] = field(default_factory=list)  # registered blocks, in prompt order
     anonymous_blocks: int = 0
+    released: bool = False  # D needs nothing of it here any longer
     # On D
     tokens_made: int = 0
-    blocks_on_d: int = 0
+    last_token_ns: int = NOT_YET
+    blocks_on_d: int = 0  # its own ones
+    shared_on_d: list[int] = field(default_factory=list)  # prompt blocks that others may use too, in prompt order
+    copies: set[int] = field(default_factory=set)  # places of prompt blocks that others had already
+    reserved_blocks: int = 0  # that were taken for it when it was reserved
+    reservation: int = 0  # its number among the reservations of its D
+    rest_tokens: int = 0  # of its context that D must compute again before it makes tokens
+    chunk_tokens: int = 0  # of those, the step under way computes so many
+    stalled: bool = False  # it makes no token in the step under way
+
+    @property
+    def arrived_ns(self) -> int:
+        """When it arrived."""
+        return self.arrival_ns
 
     @property
     def context_tokens(self) -> int:

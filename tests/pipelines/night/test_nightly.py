@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import dataclass, replace
 from datetime import date
@@ -166,10 +167,11 @@ def test_a_day_without_logs_is_an_error(place: Place) -> None:
         place.night(date(2026, 3, 9))
 
 
-def test_request_logs_alone_are_not_enough_for_a_policy(place: Place, tmp_path: Path) -> None:
+def test_request_logs_that_tell_nothing_of_d_are_not_enough_for_a_policy(place: Place, tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     for path in (place.folder / "logs").glob("requests-*"):
-        shutil.copy(path, tmp_path / "logs")
+        rows = [json.loads(line) | {"decode_admitted_at_us": None} for line in path.read_text().splitlines()]
+        (tmp_path / "logs" / path.name).write_text("".join(json.dumps(row) + "\n" for row in rows))
     text = emulated.SETTINGS.replace('names = ["d0/dp0", "d1/dp0"]', 'names = ["d0/dp0", "d1/dp0"]\nblocks = 2500')
     at = text.index('[[pools.small.sources]]\npaths = ["logs/loads')
     settings = emulated.write_settings(tmp_path, text=text[:at] + text[text.index("[pools.small.gates]") :])

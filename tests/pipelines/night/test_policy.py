@@ -141,7 +141,7 @@ def test_the_incumbent_of_a_day_was_in_force_at_its_end(tmp_path: Path) -> None:
     assert declared.policy == pool.incumbent
     assert declared.reference == {"family": "lowest_utilisation", "policy_version": None, "content_hash": None}
     later = in_force(store, pool, date(2026, 3, 7))
-    assert later.policy == default_policy(pool.classes)
+    assert later.policy == replace(default_policy(pool.classes), lease_s=pool.router.lease_ns / 1e9)
     assert later.reference["content_hash"] == file.content_hash
     other = replace(pool, classes=pool.classes[:1])
     assert in_force(store, other, date(2026, 3, 7)).policy == pool.incumbent

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -13,11 +14,12 @@ from policies.scoring import DECODE_RULES, PREFILL_RULES, UNKNOWN_RULE
 from tests.policies.views import Draws, estimators, random_policy, router_view, run_kernel, same_bits, seeds
 
 LAWS = estimators()
+ALONE = replace(LAWS, transfer=replace(LAWS.transfer, contention="none"))
 
 
-def assert_agree(policy, view):
-    plain = decide(policy, LAWS, view)
-    chosen, scratch = run_kernel(policy, LAWS, view)
+def assert_agree(policy, view, laws=LAWS):
+    plain = decide(policy, laws, view)
+    chosen, scratch = run_kernel(policy, laws, view)
     width = len(view.decode)
     expected = -1 if plain.prefill is None else plain.prefill * width + plain.decode
     assert chosen == expected
@@ -36,6 +38,9 @@ def assert_agree(policy, view):
             for term, value in enumerate(candidate.terms):
                 assert same_bits(value, scratch.terms[i, j, term]), term
     if policy.family != "routecal":
+        for keys, found_keys in ((plain.prefill_keys, scratch.keys_p), (plain.decode_keys, scratch.keys_d)):
+            for key, found_key in zip(keys, found_keys, strict=True):
+                assert (math.isinf(found_key) and key is None) or same_bits(key, found_key)
         closed = {(i, j) for i, j, _ in plain.excluded}
         for i in range(len(view.prefill)):
             for j in range(width):
@@ -47,7 +52,7 @@ def assert_agree(policy, view):
 @settings(max_examples=300, deadline=None)
 @given(draws=seeds)
 def test_kernel_and_plain_decision_agree(family, draws):
-    assert_agree(random_policy(draws, family), router_view(draws))
+    assert_agree(random_policy(draws, family), router_view(draws), draws.one(LAWS, ALONE))
 
 
 def test_random_views_reach_every_branch():
@@ -55,7 +60,7 @@ def test_random_views_reach_every_branch():
     seen: Counter[str] = Counter()
     for seed in range(1500):
         draws = Draws(seed)
-        policy, view = random_policy(draws, draws.one(*FAMILIES)), router_view(draws)
+        policy, view = random_policy(draws, draws.one("routecal", draws.one(*FAMILIES))), router_view(draws)
         decision = decide(policy, LAWS, view)
         scores = sorted(c.score for c in decision.candidates)
         seen.update({rule for _, _, rule in decision.excluded})

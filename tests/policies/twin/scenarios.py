@@ -5,7 +5,9 @@ A scenario is a function of its number alone.
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -17,10 +19,12 @@ from models.portable.length import INPUTS, LengthLaw
 from models.portable.steps import StepLaw, StepLaws, one_type
 from models.portable.transfer import TransferLaw, egress, ingress, uplink
 from models.portable.trees import Trees
+from policies.families.registry import FAMILIES
 from policies.policy import ClassPolicy, Policy
 from policies.twin.cluster import Cluster, Discipline, Node, RouterSetup, Uplink
 from policies.twin.outcomes import Noise
 from policies.twin.workload import NAMED, NUMBERS, Arrivals, Workload
+from tests.policies.families.rows import random_row
 from tests.policies.twin.scenario import Scenario
 from tests.policies.twin.vary_decode import vary_decode
 from tests.policies.twin.vary_faults import vary_faults
@@ -29,7 +33,6 @@ from tests.policies.twin.vary_prefill import vary_prefill
 from tests.policies.twin.vary_routers import vary_routers
 
 SCENARIOS = 240
-FAMILIES = ("routecal", "lowest_utilisation", "gated_utilisation", "lmetric", "round_robin")
 NS = 1_000_000_000
 MS = 1_000_000
 
@@ -38,6 +41,7 @@ VARY = (vary_prefill, vary_decode, vary_links, vary_routers, vary_faults)
 """Each draws from numbers of its own, so that a new rule in one part leaves the others' scenarios as they were."""
 
 
+@cache
 def build(number: int) -> Scenario:
     """Scenario `number`; family, release and kind of view turn with it, so that every mix of them is met.
 
@@ -241,6 +245,7 @@ def make_policy(rng: Generator, family: str) -> Policy:
 
     return Policy(
         family=family,
+        params=random_row(random.Random(int(rng.integers(2**32))), family),
         classes=(slo_class("chat"), slo_class("batch")),
         high_water=float(rng.uniform(0.3, 0.9)),
         horizon_s=float(rng.choice([0.0, 0.05, 30.0])),

@@ -39,8 +39,10 @@ def by_reference(number: int) -> Replay:
 
 @pytest.mark.parametrize("number", range(SCENARIOS))
 def test_they_agree_on_every_row_and_counter(number):
-    expected = by_reference(number)
-    found = run(replay, build(number))
+    assert_same(run(replay, build(number)), by_reference(number))
+
+
+def assert_same(found: Replay, expected: Replay) -> None:
     for column in COLUMNS:
         np.testing.assert_array_equal(getattr(found, column), getattr(expected, column), err_msg=column)
         assert getattr(found, column).dtype == getattr(expected, column).dtype, column

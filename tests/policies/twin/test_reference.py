@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from policies.scoring import Decision
-from policies.twin import reference
 from policies.twin.cluster import Discipline, RouterSetup
 from policies.twin.outcomes import NOT_YET, Status
+from policies.twin.reference import pool as reference
 from policies.view import RouterView
 from tests.policies.twin import tiny
 from tests.policies.twin.tiny import MS

@@ -1,23 +1,15 @@
-"""Speed of the twin: `python -m benchmarks.replay [--json]`.
-
-One run, ratios within it: the compiled engine under each family, and against the plain reference on the head of the
-same traffic. Traffic: one day of the demo's world; `--requests` cuts the part that the reference replays.
-"""
+"""The engine against the plain reference, on the head of a day of the demo's pool."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import statistics
-import sys
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.replay.timing import seconds
 from pipelines.demo.serve import emulated_traffic, serve
 from pipelines.demo.workspace import prepare
 from pipelines.demo.world import World, load_world
@@ -30,20 +22,11 @@ from policies.twin.workload import Workload
 REPEATS = 5
 
 
-def seconds(call: Callable[[], object], repeats: int) -> float:
-    """Median process time of a call."""
-    times = []
-    for _ in range(repeats):
-        began = time.process_time()
-        call()
-        times.append(time.process_time() - began)
-    return statistics.median(times)
-
-
 def head(workload: Workload, n: int) -> Workload:
-    """The first n requests."""
+    """The first n requests, blocks numbered anew."""
     ids = workload.block_ids[: workload.block_offset[n]]
-    return Workload(
+    return replace(
+        workload,
         arrival_ns=workload.arrival_ns[:n],
         prompt_tokens=workload.prompt_tokens[:n],
         output_tokens=workload.output_tokens[:n],
@@ -56,12 +39,8 @@ def head(workload: Workload, n: int) -> Workload:
     )
 
 
-def main() -> None:
-    """Print one table, or one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--requests", type=int, default=300)
-    options = parser.parse_args()
+def demo_rows(requests: int) -> dict[str, float]:
+    """Requests/s of every family on the demo's day, and how much slower the reference is on its first `requests`."""
     with tempfile.TemporaryDirectory() as folder:
         workspace = prepare("demo", root=Path(folder))
     pool = workspace.settings.pool(workspace.pool)
@@ -80,17 +59,10 @@ def main() -> None:
     n = served.workload.requests
     result: dict[str, float] = {"requests": n, "decode_steps": served.replay.counters.decode_steps}
     for family in FAMILIES:
-        result[f"{family}_requests_per_s"] = round(n / seconds(run(family, served.workload, replay), REPEATS))
-    small = head(served.workload, options.requests)
+        call = run(family, served.workload, replay)
+        call()
+        result[f"{family}_requests_per_s"] = round(n / seconds(call, REPEATS).median)
+    small = head(served.workload, requests)
     slow = seconds(run("routecal", small, replay_reference), 1)
     fast = seconds(run("routecal", small, replay), REPEATS)
-    result["ratio_to_reference"] = round(slow / fast, 1)
-    if options.json:
-        sys.stdout.write(json.dumps(result) + "\n")
-        return
-    for key, value in result.items():
-        sys.stdout.write(f"{key:<36}{value:>14,.1f}\n")
-
-
-if __name__ == "__main__":
-    main()
+    return result | {"ratio_to_reference": round(slow.median / fast.median, 1)}

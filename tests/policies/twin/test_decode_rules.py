@@ -1,0 +1,87 @@
+"""Rules of D nodes by hand, for both forms. A step takes 5 ms, a port moves a token a ms, blocks hold 16 tokens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from features.errors import TwinError
+from policies.twin.cluster import Discipline
+from policies.twin.itl import bin_of
+from policies.twin.outcomes import Replay
+from policies.twin.reference.pool import replay_reference
+from policies.twin.replay import replay
+from policies.twin.workload import Workload
+from tests.policies.twin import tiny
+from tests.policies.twin.tiny import MS
+
+BY = pytest.mark.parametrize("function", [replay_reference, replay])
+LATE = Discipline(chunk_tokens=64, boundary_order="reserve_first", growth_lag=1)
+
+
+def run(function, load: Workload, discipline: Discipline, decode_blocks: int = 64) -> Replay:
+    pool = tiny.cluster(decode_blocks=(decode_blocks,), discipline=discipline)
+    known = np.full(load.requests, 16, np.int32)
+    return function(pool, tiny.laws(), tiny.POLICY, load, seed=0, estimated_output=known, expected_output=known)
+
+
+def ms(times_ns: np.ndarray) -> list[float]:
+    return np.round(times_ns / MS, 6).tolist()
+
+
+@BY
+def test_shared_prompt_blocks_leave_room_for_another_reservation(function):
+    load = tiny.workload((0, 40, 30), (0, 40, 30), (20, 40, 30), pairs=[(0, 0)] * 3, blocks=[[0, 1]] * 3)
+    apart = run(function, load, LATE, decode_blocks=8)
+    together = run(function, load, replace(LATE, share_prompt_blocks=True), decode_blocks=8)
+    assert (together.finished_ns >= 0).all()
+    assert together.transfer_started_ns[2] < apart.transfer_started_ns[2]
+
+
+@BY
+def test_a_reservation_leaves_blocks_free_unless_nothing_is_used(function):
+    load = tiny.workload((0, 32, 10), (0, 32, 10), pairs=[(0, 0)] * 2)
+    at_once = run(function, load, Discipline(chunk_tokens=64), decode_blocks=6)
+    assert at_once.transfer_started_ns[0] == at_once.transfer_started_ns[1]
+    kept = run(function, load, Discipline(chunk_tokens=64, admission_reserve_blocks=4), decode_blocks=6)
+    assert kept.transfer_started_ns[0] == at_once.transfer_started_ns[0]
+    assert kept.transfer_started_ns[1] == kept.finished_ns[0]
+
+
+@BY
+def test_p_makes_the_first_token_and_a_lone_one_never_goes_to_d(function):
+    load = tiny.workload((0, 40, 1), (100, 40, 3), pairs=[(0, 0)] * 2)
+    result = run(function, load, replace(Discipline(chunk_tokens=64), first_token="prefill"))
+    assert result.first_token_ns.tolist() == result.prefill_finished_ns.tolist()
+    assert result.finished_ns[0] == result.prefill_finished_ns[0]
+    assert result.activated_ns[0] == -1
+    # The second answer's gaps: 40 ms of transfer and a step, then a step.
+    assert result.itl_counts[0, [bin_of(45 * MS), bin_of(5 * MS)]].tolist() == [1, 1]
+    assert ms(result.finished_ns[1:] - result.activated_ns[1:]) == [10.0]
+
+
+@BY
+def test_swapped_out_sequences_come_back_for_the_time_of_their_bytes(function):
+    # Two sequences of 2 blocks on 4: the younger makes room when the first context reaches 33.
+    load = tiny.workload((0, 30, 20), (0, 30, 20), pairs=[(0, 0)] * 2)
+    swap = Discipline(chunk_tokens=64, preemption="swap", swap_gbps=0.008)
+    result = run(function, load, swap, decode_blocks=4)
+    assert result.counters.preemptions == 1
+    assert result.preemptions.tolist() == [0, 1]
+    # 32 tokens leave and come back, a token a ms at 8 Mb/s.
+    assert result.counters.swapped_tokens == 64
+    assert ms(result.finished_ns[:1] - result.activated_ns[:1]) == [20 * 5 + 32]
+
+
+def test_settings_that_contradict_each_other_are_refused():
+    for wrong in (
+        {"boundary_order": "reserve_first"},
+        {"recompute": "steps"},
+        {"growth_lag": 2},
+        {"swap_gbps": 0.0},
+        {"admission_reserve_blocks": -1},
+    ):
+        with pytest.raises(TwinError):
+            Discipline(**wrong)  # type: ignore[arg-type]
