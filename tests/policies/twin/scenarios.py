@@ -45,7 +45,7 @@ VARY = (vary_prefill, vary_decode, vary_links, vary_routers, vary_faults)
 def build(number: int) -> Scenario:
     """Scenario `number`; family, release and kind of view turn with it, so that every mix of them is met.
 
-    Every third has all its times on a grid of 1 ms, so that different things happen at the same instant.
+    A third have all their times on a grid of 1 ms, so that different things happen at the same instant.
     """
     rng = np.random.default_rng(number)
     turn = number // len(FAMILIES)
@@ -54,7 +54,8 @@ def build(number: int) -> Scenario:
     workload = make_workload(rng, cluster)
     n = workload.requests
     believed = workload.output_tokens * rng.choice([0.5, 1.0, 1.5], n)
-    fixed = number % 4 == 0  # else the length law estimates
+    # Numbers of their own: what goes by the scenario's number goes with its family.
+    fixed, grid = np.random.default_rng([number, 0]).random(2) < (1 / 4, 1 / 3)  # not fixed: the length law estimates
     scenario = Scenario(
         cluster=cluster,
         laws=laws,
@@ -68,7 +69,7 @@ def build(number: int) -> Scenario:
     )
     for part, vary in enumerate(VARY, start=1):
         scenario = vary(np.random.default_rng([number, part]), scenario)
-    return on_grid(scenario) if number % 3 == 0 else scenario
+    return on_grid(scenario) if grid else scenario
 
 
 def on_grid(scenario: Scenario) -> Scenario:

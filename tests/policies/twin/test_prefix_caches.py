@@ -240,7 +240,7 @@ def test_rules_of_prefill_change_many_scenarios(rule):
         if other != scenario.cluster:
             ends = [run(replay, one).prefill_finished_ns for one in (scenario, replace(scenario, cluster=other))]
             changed += not np.array_equal(*ends)
-    assert changed >= 10
+    assert changed >= 8
 
 
 def test_many_scenarios_show_blocks_that_time_out():
