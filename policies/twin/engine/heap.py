@@ -12,9 +12,9 @@ def _before(step_a: int, request_a: int, step_b: int, request_b: int) -> bool:
 
 
 @kernel
-def heap_push(heap: Int64, size: int, step: int, request: int) -> None:
-    """Add an entry to a heap of `size` entries."""
-    i = size
+def _risen(heap: Int64, at: int, step: int, request: int) -> int:
+    """Where an entry comes to stand that may be smaller than those above the place `at`, which move down."""
+    i = at
     while i > 0:
         up = (i - 1) >> 1
         if not _before(step, request, heap[up, 0], heap[up, 1]):
@@ -22,6 +22,13 @@ def heap_push(heap: Int64, size: int, step: int, request: int) -> None:
         heap[i, 0] = heap[up, 0]
         heap[i, 1] = heap[up, 1]
         i = up
+    return i
+
+
+@kernel
+def heap_push(heap: Int64, size: int, step: int, request: int) -> None:
+    """Add an entry to a heap of `size` entries."""
+    i = _risen(heap, size, step, request)
     heap[i, 0] = step
     heap[i, 1] = request
 
@@ -32,14 +39,7 @@ def heap_remove(heap: Int64, size: int, at: int) -> None:
     last = size - 1
     step = heap[last, 0]
     request = heap[last, 1]
-    i = at
-    while i > 0:
-        up = (i - 1) >> 1
-        if not _before(step, request, heap[up, 0], heap[up, 1]):
-            break
-        heap[i, 0] = heap[up, 0]
-        heap[i, 1] = heap[up, 1]
-        i = up
+    i = _risen(heap, at, step, request)
     while True:
         down = 2 * i + 1
         if down >= last:
