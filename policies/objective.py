@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from features.errors import TwinError
 from policies.twin.cluster import Cluster
+from policies.twin.itl import quantile_s
 from policies.twin.outcomes import NOT_YET, Replay, Status
 from policies.twin.workload import Workload
 
@@ -207,6 +208,12 @@ def _sigmoid(target_s: Float64, time_s: Float64, width: float) -> Float64:
     """1 / (1 + (time / target)^(1 / width)): the sigmoid of the log ratio without its logarithm."""
     late = np.minimum(time_s / target_s, 1e6)
     return np.asarray(1.0 / (1.0 + late ** (1.0 / width)), dtype=np.float64)
+
+
+def gaps_ms(replay: Replay) -> Quantiles:
+    """ITL: quantiles over all gaps between two tokens, those of requests that are not scored among them."""
+    found = [1e3 * quantile_s(replay.itl_counts, level) for level in (0.5, 0.95, 0.99)]
+    return Quantiles(*(None if np.isnan(gap) else gap for gap in found))
 
 
 def _quantiles_ms(seconds: Float64) -> Quantiles:

@@ -17,7 +17,7 @@ from pipelines.console import emit, say
 if TYPE_CHECKING:
     from models.portable.estimators import Estimators
     from pipelines.cluster_file import ReplayCluster
-    from policies.objective import Outcome
+    from policies.objective import Outcome, Quantiles
     from policies.policy import Policy
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "traces"
@@ -41,7 +41,7 @@ def replay(
     """Replay a trace on a cluster under a policy: latencies, goodput, reuse, bytes."""
     from pipelines.cluster_file import load_cluster
     from pipelines.replay_trace import read_trace
-    from policies.objective import outcome
+    from policies.objective import gaps_ms, outcome
     from policies.twin.replay import replay as run
     from policies.twin.transforms import scale_load
 
@@ -60,9 +60,11 @@ def replay(
     result = run(pool, asked.true, asked.policy, workload, seed=seed, decision_laws=asked.believed)
     wall_s = time.perf_counter() - began
     found = outcome(pool, workload, result, asked.cluster.pool.goal)
-    _tell(asked.name, found, wall_s)
+    itl_ms = gaps_ms(result)
+    _tell(asked.name, found, itl_ms, wall_s)
     if as_json:
-        emit({"policy": asked.name, "seed": seed, "load": load, **asdict(found), "wall_s": round(wall_s, 4)})
+        value = {"policy": asked.name, "seed": seed, "load": load, **asdict(found), "itl_ms": asdict(itl_ms)}
+        emit(value | {"wall_s": round(wall_s, 4)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +119,18 @@ def _from_file(path: Path, cluster: ReplayCluster, families: tuple[str, ...]) ->
     return _Asked(file.policy_version, policy, described, cluster.laws or believed, believed)
 
 
-def _tell(name: str, found: Outcome, wall_s: float) -> None:
+def _tell(name: str, found: Outcome, itl_ms: Quantiles, wall_s: float) -> None:
     say(
         f"{name}: {found.requests} requests, {found.completed} completed, {found.rejected} rejected, "
         f"{found.cancelled} cancelled, {found.failed} failed, {found.preemptions} preemptions"
     )
     say(f"goodput {found.goodput_frac:.1%}, {found.output_tokens_per_s:.0f} output tokens/s")
-    for title, times in (("TTFT", found.ttft_ms), ("TPOT", found.tpot_ms), ("end to end", found.e2e_ms)):
+    for title, times in (
+        ("TTFT", found.ttft_ms),
+        ("TPOT", found.tpot_ms),
+        ("ITL", itl_ms),
+        ("end to end", found.e2e_ms),
+    ):
         shown = ", ".join(
             f"P{level} {'none' if value is None else f'{value:.1f} ms'}"
             for level, value in ((50, times.p50), (95, times.p95), (99, times.p99))

@@ -59,7 +59,7 @@ def test_the_keys_that_scripts_rely_on(trace: Path) -> None:
     value = found(result)
     assert set(value) >= KEYS
     assert (value["policy"], value["requests"], value["completed"]) == ("routecal", 60, 60)
-    for name in ("ttft_ms", "tpot_ms", "e2e_ms"):
+    for name in ("ttft_ms", "tpot_ms", "itl_ms", "e2e_ms"):
         assert list(value[name]) == ["p50", "p95", "p99"]
         assert 0 < value[name]["p50"] <= value[name]["p99"]
     assert value["transferred_bytes"] == 60 * 1500 * 327_680
