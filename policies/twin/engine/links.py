@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from policies.compiled import inlined, kernel
+from policies.compiled import kernel
 from policies.twin.engine.columns import (
     D_DRAINING,
     D_END,
@@ -217,7 +217,7 @@ def stop_draining(x: Links, ps: Int64, ds: Int64, q: Int64, counters: Int64, k: 
         reshare(x, ps, ds, q, counters, p, d, u, now)
 
 
-@inlined
+@kernel
 def transfer_event(x: Links, ps: Int64, ds: Int64, q: Int64, counters: Int64, now: int) -> None:
     """The next transfer event, due now: a handshake is over, a flow is drained, or its KV becomes visible."""
     k = x.flow_heap[0]

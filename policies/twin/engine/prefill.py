@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from policies.compiled import inlined, kernel
+from policies.compiled import kernel
 from policies.law_kernel import prefill_s
 from policies.twin.engine.cache import evict, give_back, next_time_out, pin_prefix, prefix, register, take, time_out
 from policies.twin.engine.columns import (
@@ -176,7 +176,7 @@ def _release(pre: Prefill, ps: Int64, q: Int64, counters: Int64, p: int, now: in
     ps[p, P_RELEASE_HEAD] = -1
 
 
-@inlined
+@kernel
 def prefill_boundary(pre: Prefill, ps: Int64, q: Int64, counters: Int64, p: int, now: int) -> None:
     """End of P's step (if one ran), releases, next step. The caller hands on what `pre.handed` then holds."""
     if ps[p, P_STEP_TOKENS] > 0:
