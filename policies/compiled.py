@@ -2,12 +2,13 @@
 
 numba's own cache looks at the file of the outermost function only; after a change in a callee it would run old code.
 So the cache folder is named after a digest of the numba version, of every file of policies/ that holds kernels, and of
-the files whose constants they compile in.
+the files that what is compiled depends on.
 """
 
 from __future__ import annotations
 
 import fcntl
+import gc
 import hashlib
 import os
 from collections.abc import Callable, Iterator
@@ -16,10 +17,9 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
 
 import numba
-from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
-from numba.core.targetconfig import TargetConfig
 
 from policies.kernel_types import Side
+from policies.numba_setup import ONLY_LINKED, compiled_once
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -27,8 +27,8 @@ MARKS = (b"@kernel", b"@inlined", b"@entry_kernel", b"@keys_kernel")
 KeysFunction: TypeAlias = Callable[[Side], None]
 """A compiled function of `keys_kernel`, which kernels take as an argument and call."""
 
-CONSTANTS = ("kernel_types", "columns", "parts", "registry", "view", "mixing")
-"""Files without kernels whose names kernels read at compile time."""
+OTHERS = ("kernel_types", "columns", "parts", "registry", "view", "mixing", "numba_setup")
+"""Files without kernels: those whose names kernels read at compile time, and how kernels are compiled."""
 
 
 def _cache_dir() -> Path:
@@ -36,7 +36,7 @@ def _cache_dir() -> Path:
     package = Path(__file__).parent
     for path in sorted(package.rglob("*.py")):
         source = path.read_bytes()
-        if any(mark in source for mark in MARKS) or path.stem in CONSTANTS:
+        if any(mark in source for mark in MARKS) or path.stem in OTHERS:
             digest.update(source)
     root = os.environ.get("ROUTECAL_KERNEL_CACHE") or str(package.parent / ".cache" / "kernels")
     return Path(root) / digest.hexdigest()[:16]
@@ -53,74 +53,20 @@ _ENTRY = _KERNEL | {"cache": True}
 _KEYS: dict[str, Any] = {"cache": True, "error_model": "numpy", "_nrt": False}
 
 
-_ONLY_LINKED: set[str] = set()
-"""Kernels that only kernels call."""
-
-
-class _Library(JITCodeLibrary):
-    """Code of one kernel. What only kernels call is linked as it is; its entry optimises all of it and emits it once.
-
-    numba would optimise every callee again in each of its callers and emit machine code that nobody runs: two fifths of
-    the compile time.
-    """
-
-    def _optimize_final_module(self) -> None:
-        if self.name not in _ONLY_LINKED:
-            super()._optimize_final_module()  # type: ignore[no-untyped-call]
-
-    def _finalize_final_module(self) -> None:
-        if self.name not in _ONLY_LINKED:
-            super()._finalize_final_module()  # type: ignore[no-untyped-call]
-            return
-        self._finalize_dynamic_globals()  # type: ignore[no-untyped-call]
-        self._verify_declare_only_symbols()  # type: ignore[no-untyped-call]
-        self._finalized = True
-
-
-_set_env = JITCPUCodegen.set_env
-
-
-def _set_env_of_emitted(self: Any, name: str, env: object) -> None:  # noqa: ANN401  # numba has no types
-    """numba sets the environment of every function; one that was not emitted has none of its own."""
-    if self._engine.is_symbol_defined(name):
-        _set_env(self, name, env)  # type: ignore[no-untyped-call]
-
-
-_equal = TargetConfig.__eq__
-
-
-def _equal_flags(self: TargetConfig, other: object) -> bool:
-    """numba compares flags some 100,000 times and builds two whole dictionaries each time: a tenth of its work."""
-    if type(self) is type(other) and self._values == other._values:  # noqa: SLF001
-        return True
-    return bool(_equal(self, other))  # type: ignore[no-untyped-call]
-
-
-def _hash_of_flags(self: TargetConfig) -> int:
-    """The hash that numba takes: of the options' names, which are the same for all flags of a kind."""
-    return hash(tuple(sorted(self.options)))  # type: ignore[attr-defined]
-
-
-JITCPUCodegen._library_class = _Library  # noqa: SLF001  # where numba looks for it
-JITCPUCodegen.set_env = _set_env_of_emitted  # type: ignore[method-assign]
-TargetConfig.__eq__ = _equal_flags  # type: ignore[method-assign]
-TargetConfig.__hash__ = _hash_of_flags  # type: ignore[method-assign]
-
-
 def kernel(function: F) -> F:
     """A kernel that only kernels call: it has no way in from Python, and its entry's cache holds it.
 
     Both would cost more compile time than the kernel itself, since views and states are wide. No fast math: the order
     of operations is part of the result.
     """
-    _ONLY_LINKED.add(function.__qualname__)
-    return cast(F, numba.njit(**_INNER)(function))
+    ONLY_LINKED.add(function.__qualname__)
+    return cast(F, compiled_once(numba.njit(**_INNER)(function)))
 
 
 def inlined(function: F) -> F:
     """A small kernel that is copied into its callers: handing its arrays on would cost more than its work."""
-    _ONLY_LINKED.add(function.__qualname__)
-    return cast(F, numba.njit(**_INNER, forceinline=True)(function))
+    ONLY_LINKED.add(function.__qualname__)
+    return cast(F, compiled_once(numba.njit(**_INNER, forceinline=True)(function)))
 
 
 def entry_kernel(function: F) -> F:
@@ -174,5 +120,11 @@ def one_compiler(done: set[str], name: str) -> Iterator[None]:
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        collects = gc.isenabled()
+        gc.disable()  # what a compiler builds stays in use: looking for garbage in it is a fifth of its time
+        try:
+            yield
+        finally:
+            if collects:
+                gc.enable()
     done.add(name)

@@ -169,6 +169,8 @@ def run(
                 if dec.first_on_p == 1 and first_on_p(dec, ps, q, counters, handed, t):
                     continue
                 if policy.decode_moment >= HANDOFF and q[handed, Q_KIND] == 0:
+                    if sessions:  # those that ended at this boundary: the decision settles them
+                        follow_gone(course, dec.gone, q, counters, t)
                     if q[handed, Q_BOOKED] >= 0:
                         own_on_d(rt, pre.ids, q, pool.block_tokens, handed, -1)
                     # fmt: off

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from features.errors import TwinError
+from policies.policy import Policy
+from policies.twin.cluster import Discipline
 from policies.twin.outcomes import NOT_YET, Replay, Status
 from policies.twin.reference.pool import replay_reference
 from policies.twin.replay import replay
@@ -26,10 +28,10 @@ def follows(load: Workload, parent: list[int], think_ms: list[int]) -> Workload:
     return replace(load, parent=np.array(parent, np.int32), think_ns=think_ns)
 
 
-def run(function, load: Workload, **pool) -> Replay:
+def run(function, load: Workload, policy: Policy = tiny.POLICY, **pool) -> Replay:
     known = np.full(load.requests, 16, np.int32)
     return function(
-        tiny.cluster(**pool), tiny.laws(), tiny.POLICY, load, seed=0, estimated_output=known, expected_output=known
+        tiny.cluster(**pool), tiny.laws(), policy, load, seed=0, estimated_output=known, expected_output=known
     )
 
 
@@ -60,6 +62,17 @@ def test_patience_counts_from_the_arrival(function):
     # Arrives at 169 ms, is handed off at 183, gives up at 199.
     assert result.status.tolist() == [Status.COMPLETED, Status.CANCELLED]
     assert result.prefill_finished_ns[1] == 183 * MS
+
+
+@BY
+def test_a_decision_at_the_same_boundary_does_not_hide_an_end(function):
+    """The second and third leave P at 24 ms: one has its only token, for the other the D is chosen then."""
+    load = tiny.workload((0, 20, 2), (1, 10, 1), (2, 10, 2), (3, 10, 1), pairs=[(0, 0), (-1, -1), (-1, -1), (-1, -1)])
+    load = follows(load, [-1, -1, -1, 1], [-1, -1, -1, 5])
+    late = replace(tiny.POLICY, decode_moment="handoff")
+    result = run(function, load, policy=late, discipline=Discipline(chunk_tokens=64, first_token="prefill"))
+    assert (result.prefill_finished_ns / MS).tolist() == [12, 24, 24, 40]
+    assert (result.arrived_ns / MS).tolist() == [0, 1, 2, 29]
 
 
 def test_many_scenarios_have_sessions():
