@@ -5,6 +5,8 @@ What numba does by default costs twice the compile time and two fifths of the ru
 
 from __future__ import annotations
 
+from functools import cache
+from importlib import import_module
 from types import FunctionType
 from typing import Any
 
@@ -12,6 +14,7 @@ import llvmlite.binding as llvm
 from numba import types
 from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 from numba.core.targetconfig import TargetConfig
+from numba.np import linalg
 
 ONLY_LINKED: set[str] = set()
 """Kernels that only kernels call."""
@@ -56,10 +59,15 @@ def _set_env_of_emitted(self: Any, name: str, env: object) -> None:  # noqa: ANN
         _set_env(self, name, env)  # type: ignore[no-untyped-call]
 
 
+@cache
+def _defaults(kind: type[TargetConfig]) -> dict[str, object]:
+    return {name: option.default for name, option in kind.options.items()}
+
+
 def _chosen(flags: TargetConfig) -> dict[str, object]:
     """Options that are not at their defaults."""
-    options = flags.options  # type: ignore[attr-defined]
-    return {name: value for name, value in flags._values.items() if value != options[name].default}  # noqa: SLF001
+    defaults = _defaults(type(flags))
+    return {name: value for name, value in flags._values.items() if value != defaults[name]}  # noqa: SLF001
 
 
 def _equal_flags(self: TargetConfig, other: object) -> bool:
@@ -72,10 +80,18 @@ def _hash_of_flags(self: TargetConfig) -> int:
     return hash(frozenset(_chosen(self)))
 
 
+def _no_blas() -> None:
+    """No kernel multiplies matrices, and to see whether it could numba imports scipy: as long as loading the twin."""
+    raise ImportError
+
+
 JITCPUCodegen._library_class = _Library  # noqa: SLF001  # where numba looks for it
 JITCPUCodegen.set_env = _set_env_of_emitted  # type: ignore[method-assign]
 TargetConfig.__eq__ = _equal_flags  # type: ignore[method-assign]
 TargetConfig.__hash__ = _hash_of_flags  # type: ignore[method-assign]
+_ensure_blas, linalg.ensure_blas = linalg.ensure_blas, _no_blas
+import_module("numba.np.arraymath")  # asks now
+linalg.ensure_blas = _ensure_blas
 
 
 def _widened(argument: Any) -> Any:  # noqa: ANN401  # numba has no types

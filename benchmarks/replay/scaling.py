@@ -6,6 +6,7 @@ The trace is memory-mapped, so the process's private memory is what the replay t
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 import time
 from pathlib import Path
@@ -20,17 +21,22 @@ REQUESTS = (10_000, 100_000, 1_000_000)
 MANY = 10_000_000
 NODES = (4, 8, 16, 32, 64)
 LINEAR_WITHIN, BYTES_MAX = 0.15, 200
+ROUNDS = 3
 
 
 def by_requests(trace: Workload, sizes: tuple[int, ...], folder: Path) -> list[dict[str, Any]]:
-    """Microseconds and private bytes a request, by size, each in a process of its own."""
-    rows: list[dict[str, Any]] = []
+    """Microseconds and private bytes a request, by size, each in a process of its own; medians of rounds."""
     for n in sizes:
         save_workload(folder / str(n), mooncake.copies(trace, n))
-        ran = child("benchmarks.replay.scaling", str(folder), str(n))
-        held = max(0, ran.peak_private_bytes - ran.value["before_bytes"])
-        rows.append({"requests": n, "us_per_request": ran.value["s"] / n * 1e6, "bytes_per_request": held / n})
-    return rows
+    ran = [[child("benchmarks.replay.scaling", str(folder), str(n)) for n in sizes] for _ in range(ROUNDS)]
+    return [
+        {
+            "requests": n,
+            "us_per_request": statistics.median(run.value["s"] for run in runs) / n * 1e6,
+            "bytes_per_request": max(0, *(run.peak_private_bytes - run.value["before_bytes"] for run in runs)) / n,
+        }
+        for n, runs in zip(sizes, zip(*ran, strict=True), strict=True)
+    ]
 
 
 def by_candidates(trace: Workload) -> list[dict[str, Any]]:
