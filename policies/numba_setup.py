@@ -14,7 +14,7 @@ import llvmlite.binding as llvm
 from numba import types
 from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 from numba.core.targetconfig import TargetConfig
-from numba.np import linalg
+from numba.np import arrayobj, linalg
 
 ONLY_LINKED: set[str] = set()
 """Kernels that only kernels call."""
@@ -85,10 +85,21 @@ def _no_blas() -> None:
     raise ImportError
 
 
+_fix_index = arrayobj.fix_integer_index
+
+
+def _index(context: Any, builder: Any, kind: Any, value: Any, size: Any) -> Any:  # noqa: ANN401
+    """numba looks at every index for a count from the end: a tenth of the run time. Kernels have none, by test."""
+    if "8policies" in builder.function.name:  # the package's name as it is mangled
+        return context.cast(builder, value, kind, types.intp)
+    return _fix_index(context, builder, kind, value, size)  # type: ignore[no-untyped-call]
+
+
 JITCPUCodegen._library_class = _Library  # noqa: SLF001  # where numba looks for it
 JITCPUCodegen.set_env = _set_env_of_emitted  # type: ignore[method-assign]
 TargetConfig.__eq__ = _equal_flags  # type: ignore[method-assign]
 TargetConfig.__hash__ = _hash_of_flags  # type: ignore[method-assign]
+arrayobj.fix_integer_index = _index
 _ensure_blas, linalg.ensure_blas = linalg.ensure_blas, _no_blas
 import_module("numba.np.arraymath")  # asks now
 linalg.ensure_blas = _ensure_blas
