@@ -3,7 +3,8 @@
 One run, ratios within it. Cells: the Mooncake conversation trace on 4P + 4D and 8P + 8D, arrivals × 1 and × 4, the
 joint score over all pairs, four routers with stale views, shared links, block-exact growth. Beside them NVIDIA Dynamo's
 replay of the same trace, every family, growth with requests and candidates, memory, the trace cache, compile time, a
-second worker, and the plain reference. Times are process times; what is compared runs in turn. `--many` replays ten million requests too.
+second worker, and the plain reference. Times are process times, medians, and what is compared runs in turn; "fastest"
+is the fastest repeat. `--many` replays ten million requests too.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from policies.families.registry import FAMILIES
 from policies.store_workloads import load_workload, save_workload
 from policies.twin.workload import Workload
 
-REPEATS, ROUNDS = 7, 5
+REPEATS, ROUNDS = 15, 5
 CELLS = ((4, 4, 1), (4, 4, 4), (8, 8, 1), (8, 8, 4))
 LEAST = {4: 150_000, 8: 100_000}
 DYNAMO_RATIO, FAMILY_RATIO, FIRST_S, LATER_S = 100.0, 0.5, 60.0, 2.0
@@ -57,6 +58,7 @@ def cells(report: Report, trace: Workload) -> None:
         name = f"{prefill}p{decode}d_x{load}"
         rows[name] = {
             "requests_per_s": trace.requests / took.median,
+            "fastest_requests_per_s": trace.requests / took.fastest,
             "ms": took.median * 1e3,
             "spread_frac": took.spread_frac,
             "decode_steps": steps,
@@ -76,9 +78,11 @@ def beside_dynamo(report: Report, trace: Workload) -> None:
     for load in (1, 4):
         call = replayer(mooncake.faster(trace, load), 4, 4)
         call()
-        own, its = [], []
+        own, fastest, its = [], [], []
         for _ in range(ROUNDS):  # in turn, since a shared machine changes its speed
-            own.append(seconds(call, REPEATS).median)
+            took = seconds(call, REPEATS)
+            own.append(took.median)
+            fastest.append(took.fastest)
             try:
                 ran = third_party.timed(python, mooncake.TRACE, load, 4, 4)
             except RuntimeError as error:
@@ -86,7 +90,12 @@ def beside_dynamo(report: Report, trace: Workload) -> None:
                 return
             its.append(min(ran["cpu_s"], ran["engine_wall_s"]))
         ratio = statistics.median(theirs / ours for ours, theirs in zip(own, its, strict=True))
-        rows[f"4p4d_x{load}"] = {"requests_per_s": ran["requests"] / statistics.median(its), "ratio": ratio}
+        rows[f"4p4d_x{load}"] = {
+            "requests_per_s": ran["requests"] / statistics.median(its),
+            "fastest_requests_per_s": ran["requests"] / min(its),
+            "ratio": ratio,
+            "ratio_of_fastest": min(its) / min(fastest),
+        }
         report.bar(f"4p4d_x{load} times Dynamo", ratio, ">=", DYNAMO_RATIO if load == 1 else 1.0)
     report.results["dynamo"] = rows
     report.results.setdefault("mooncake_4p4d", {})["ratio_to_dynamo"] = rows["4p4d_x1"]["ratio"]

@@ -112,7 +112,7 @@ def start_step(dec: Decode, ds: Int64, counters: Int64, d: int, extra: float, no
         run_steps(dec, ds, counters, d, horizon)
 
 
-@kernel
+@inlined
 def run_steps(dec: Decode, ds: Int64, counters: Int64, d: int, horizon: int) -> None:
     """End the step under way and those after it as long as they end before `horizon` and nothing but tokens changes.
 
