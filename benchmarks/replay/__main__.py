@@ -103,14 +103,17 @@ def beside_dynamo(report: Report, trace: Workload) -> None:
 
 def families(report: Report, trace: Workload) -> None:
     """Every family at 4P + 4D, against the joint score."""
+    calls = {family: replayer(trace, 4, 4, family) for family in FAMILIES}
+    for call in calls.values():
+        call()
+    rounds = [{family: seconds(call, 3).median for family, call in calls.items()} for _ in range(ROUNDS)]
     rates: Found = {}
     for family in FAMILIES:
-        call = replayer(trace, 4, 4, family)
-        call()
-        rates[family] = {"requests_per_s": trace.requests / seconds(call, REPEATS).median}
-    for family, rate in rates.items():
-        rate["ratio_to_joint"] = rate["requests_per_s"] / rates["routecal"]["requests_per_s"]
-        report.bar(f"{family} / joint score", rate["ratio_to_joint"], ">=", FAMILY_RATIO)
+        rates[family] = {
+            "requests_per_s": trace.requests / statistics.median(took[family] for took in rounds),
+            "ratio_to_joint": statistics.median(took["routecal"] / took[family] for took in rounds),
+        }
+        report.bar(f"{family} / joint score", rates[family]["ratio_to_joint"], ">=", FAMILY_RATIO)
     report.results["families"] = rates
 
 
