@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import math
 import mmap
+import sys
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 T = TypeVar("T", bound=np.generic)
-HUGE_FROM, HUGE_TO = 1 << 21, 1 << 26
-"""Bytes of an array that gets large pages; larger ones are given back piece by piece."""
+HUGE, ZEROS_HUGE_TO = 1 << 21, 1 << 26
+"""Bytes of a large page, and of the largest array of zeros that gets them; larger ones are given back page by page."""
 
 
 class Arena:
@@ -27,23 +28,26 @@ class Arena:
 
     def empty(self, name: str, shape: tuple[int, ...], dtype: type[T]) -> npt.NDArray[T]:
         """An array with anything in it."""
+        return self._array(name, shape, dtype, huge_to=sys.maxsize)
+
+    def _array(self, name: str, shape: tuple[int, ...], dtype: type[T], huge_to: int) -> npt.NDArray[T]:
         size = max(math.prod(shape), 1) * np.dtype(dtype).itemsize
         if name not in self._held or len(self._held[name]) < size:
-            self._held[name] = _memory(size)
+            self._held[name] = _memory(size, huge_to)
         self._used[name] = (0, np.zeros(0, np.int64))
         return np.frombuffer(self._held[name], dtype, math.prod(shape)).reshape(shape)
 
     def zeros(self, name: str, shape: tuple[int, ...], dtype: type[T]) -> npt.NDArray[T]:
         """An array of zeros."""
         fresh = self._held.get(name)
-        array = self.empty(name, shape, dtype)
+        array = self._array(name, shape, dtype, ZEROS_HUGE_TO)
         if self._held[name] is fresh:
             array[...] = 0
         return array
 
     def give_back(self, name: str, first: int, last: int) -> None:
-        """Bytes `first` to `last` of an array will not be read again; its whole pages go back to the system."""
-        start, end = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE, last // mmap.PAGESIZE * mmap.PAGESIZE
+        """No byte before `last` will be read again; large pages from the one of `first` on go back to the system."""
+        start, end = first // HUGE * HUGE, last // HUGE * HUGE
         if end > start:
             self._held[name].madvise(mmap.MADV_DONTNEED, start, end - start)
 
@@ -70,9 +74,9 @@ class Arena:
             np.frombuffer(held, np.uint8)[...] = value
 
 
-def _memory(size: int) -> mmap.mmap:
+def _memory(size: int, huge_to: int) -> mmap.mmap:
     held = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if HUGE_FROM <= size <= HUGE_TO and hasattr(mmap, "MADV_HUGEPAGE"):
+    if HUGE <= size <= huge_to and hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without them
             held.madvise(mmap.MADV_HUGEPAGE)
     return held

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from policies.twin.engine import rows
-from policies.twin.engine.arena import Arena
+from policies.twin.engine.arena import HUGE, Arena
 from policies.twin.outcomes import Replay
 from policies.twin.replay import replay
 from tests.policies.twin.scenario import Scenario
@@ -42,13 +42,14 @@ def test_rows_in_chunks_change_nothing(seed: int, monkeypatch: pytest.MonkeyPatc
 
 
 def test_memory_given_back_is_zero_and_the_rest_stays() -> None:
-    arena = Arena()
-    held = arena.empty("a", (4096,), np.int64)
+    arena, page = Arena(), HUGE // 8
+    held = arena.empty("a", (4 * page,), np.int64)
     held[:] = 7
-    arena.give_back("a", 100, 20_000)
-    assert (held[:512] == 7).all()
-    assert (held[512:2048] == 0).all()
-    assert (held[2048:] == 7).all()
+    arena.give_back("a", 0, HUGE - 8)
+    assert (held == 7).all()
+    arena.give_back("a", HUGE - 8, 3 * HUGE + 8)
+    assert (held[: 3 * page] == 0).all()
+    assert (held[3 * page :] == 7).all()
 
 
 def test_pages_of_zeros_are_given_back_and_read_as_zeros() -> None:
