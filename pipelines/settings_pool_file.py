@@ -88,7 +88,7 @@ class EngineFile(Strict):
     transfer_overlap: bool = Field(
         False, description="KV is sent layer by layer while prefill runs; the transfer law says how much of it"
     )
-    decode_prefix_reuse: bool = Field(False, description="D keeps prefixes that spare a transfer")
+    decode_prefix_reuse: bool = Field(False, description="prompt blocks that D shares and holds already are not sent")
     lora: bool = False
     speculative_decoding: bool = False
 

@@ -43,7 +43,6 @@ def _engine(engine: EngineFile) -> Iterator[tuple[str, object, str]]:
     for key, modelled, what in (
         ("order", {"fifo", "priority"}, "another order of the prefill queue than fifo and priority"),
         ("tiers", {("hbm",)}, "KV tiers beyond HBM"),
-        ("decode_prefix_reuse", {False}, "prefixes kept on D that spare a transfer"),
         ("lora", {False}, "LoRA adapters"),
         ("speculative_decoding", {False}, "speculative decoding"),
     ):

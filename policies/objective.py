@@ -186,7 +186,7 @@ def outcome(cluster: Cluster, workload: Workload, replay: Replay, goal: Goal) ->
         tpot_ms=_quantiles_ms(times.tpot_s[done]),
         e2e_ms=_quantiles_ms(times.e2e_s[done]),
         reused_tokens=int(replay.cached_tokens[scored].sum(dtype=np.int64)),
-        transferred_bytes=int(workload.prompt_tokens[sent].sum(dtype=np.int64)) * cluster.kv_bytes_per_token,
+        transferred_bytes=int(replay.sent_tokens[sent].sum(dtype=np.int64)) * cluster.kv_bytes_per_token,
         output_tokens_per_s=float(workload.output_tokens[done].sum(dtype=np.int64)) / span_s if span_s > 0 else 0.0,
         simulated_s=span_s,
         prefill_share=_share(replay.prefill_node[scored], len(cluster.prefill)),

@@ -99,7 +99,7 @@ def request_frame(served: Served, pool: Pool) -> pl.DataFrame:
             "first_token_at_us": time(r.first_token_ns),
             "finished_at_us": time(r.finished_ns),
             "transferred_bytes": np.where(
-                routed, w.prompt_tokens.astype(np.int64) * served.cluster.kv_bytes_per_token, 0
+                routed, r.sent_tokens.astype(np.int64) * served.cluster.kv_bytes_per_token, 0
             ),
             "preemptions": r.preemptions,
         }

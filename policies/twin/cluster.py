@@ -55,7 +55,8 @@ class Discipline:
     `preemption = "swap"` its KV goes to host memory and comes back at `swap_gbps` (10⁹ bits a second) instead.
     `readmission`: who was preempted last, or first, runs again first. `admission_reserve_blocks`: free blocks that a
     reservation leaves. `first_token`: P makes the answer's first token at the end of its prompt, or D does.
-    `queue_order`: P's queue in order of arrival, or by `Workload.priority` first.
+    `queue_order`: P's queue in order of arrival, or by `Workload.priority` first. `decode_prefix_reuse`: prompt blocks
+    that D holds already, since it shares them, are not sent again.
     """
 
     chunk_tokens: int = 8192
@@ -75,6 +76,7 @@ class Discipline:
     first_token: Literal["decode", "prefill"] = "decode"  # noqa: S105  # no secret
     queue_order: Literal["fifo", "priority"] = "fifo"
     contention: Literal["share", "none"] = "share"
+    decode_prefix_reuse: bool = False
 
     def __post_init__(self) -> None:
         # Two sequences at least: a lone one must not wait for the blocks of a landed one that waits for its place.
@@ -91,6 +93,8 @@ class Discipline:
             raise TwinError("`swap_gbps > 0` must hold", value=self.swap_gbps)
         if self.growth_lag not in (0, 1):
             raise TwinError("`growth_lag` must be 0 or 1", value=self.growth_lag)
+        if self.decode_prefix_reuse and not self.share_prompt_blocks:
+            raise TwinError("D must share prompt blocks whose transfer it spares", value=self.share_prompt_blocks)
         # Sequences that come to run after the others grew must not need a block at once.
         if self.boundary_order == "reserve_first" and self.growth_lag == 0:
             raise TwinError("`growth_lag = 1` must hold where D reserves first", value=self.growth_lag)

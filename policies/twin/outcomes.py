@@ -71,6 +71,7 @@ class Replay:
     first_token_ns: Int64
     finished_ns: Int64
     cached_tokens: Int32
+    sent_tokens: Int32  # whose KV D was sent, or began to be
     preemptions: Int32
     estimated_output: Int32  # tokens that its router booked and expected, -1 = none of it was asked
     expected_output: Int32

@@ -171,7 +171,6 @@ def test_unknown_key_says_what_was_meant() -> None:
         ("engine", "speculative_decoding = true", "speculative decoding"),
         ("engine", 'tiers = ["hbm", "dram"]', "tiers"),
         ("engine", 'order = "lpm"', "order of the prefill queue"),
-        ("engine", "decode_prefix_reuse = true", "prefixes kept on D"),
         ("router", 'families = ["gated_utilisation", "learned_choice"]', "this router family"),
         ("classes.chat", 'objective = "deadline"\nttft_target_ms = 1', "objective other than"),
     ],

@@ -66,6 +66,7 @@ def replay_of(load: Workload, ttft_s: np.ndarray, tpot_s: np.ndarray, status: np
         first_token_ns=when(first),
         finished_ns=when(finished),
         cached_tokens=np.where(reached, 64, 0).astype(np.int32),
+        sent_tokens=np.where(reached, load.prompt_tokens, 0).astype(np.int32),
         preemptions=np.zeros(n, np.int32),
         estimated_output=np.zeros(n, np.int32),
         expected_output=np.zeros(n, np.int32),

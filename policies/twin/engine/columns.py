@@ -72,7 +72,7 @@ DECODE_COLUMNS = 30
 # booked, -1 = not yet; listed: 1 = in its router's list of bookings. waits: 1 activated, 2 preempted; rest_on_d: tokens
 # of the context that D computes again; reserved_blocks: taken at the reservation, whose number among D's is
 # `reservation`; last_token: when it was made, of a sequence that does not run; entered: D's step number when it came to
-# run.
+# run; sent: tokens of the transfer.
 (
     Q_ARRIVAL,
     Q_PROMPT,
@@ -126,8 +126,9 @@ DECODE_COLUMNS = 30
     Q_LISTED,
     Q_LAST_TOKEN,
     Q_ENTERED,
-) = range(52)
-REQUEST_COLUMNS = 52
+    Q_SENT,
+) = range(53)
+REQUEST_COLUMNS = 53
 
 # Columns of a P's record of a segment: resident blocks, prompts that hold all of it, blocks held by somebody, its
 # newest run. Columns of a run, unpinned blocks of a segment that came to the LRU list together: neighbours in the list,

@@ -72,6 +72,14 @@ def trim(dec: Decode, ds: Int64, d: int) -> None:
 
 
 @kernel
+def find_held(dec: Decode, ds: Int64, q: Int64, r: int, held: Int64) -> None:
+    """Tokens of r's prompt whose KV every D has, in leading full blocks."""
+    for d in range(len(held)):
+        trim(dec, ds, d)
+        held[d] = leading(dec, q, d, r, q[r, Q_PROMPT] // dec.block_tokens, 0) * dec.block_tokens
+
+
+@kernel
 def refer(dec: Decode, ds: Int64, q: Int64, d: int, r: int, blocks: int) -> int:
     """r uses its first blocks, which are in use or retained; how many came into use."""
     if blocks == 0:

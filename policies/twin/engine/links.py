@@ -23,6 +23,8 @@ from policies.twin.engine.columns import (
     Q_PREFILL_STARTED,
     Q_PROMPT,
     Q_RELEASE_NEXT,
+    Q_SENT,
+    Q_SHARED,
     Q_TRANSFER_DRAINED,
     Q_TRANSFER_FINISHED,
     Q_TRANSFER_STARTED,
@@ -159,6 +161,7 @@ def reshare(x: Links, ps: Int64, ds: Int64, q: Int64, counters: Int64, p: int, d
 def start_transfer(x: Links, ps: Int64, ds: Int64, q: Int64, counters: Int64, r: int, now: int) -> None:
     """D has reserved: request r's KV starts to drain, after the handshake of a pair that is new."""
     q[r, Q_TRANSFER_STARTED] = now
+    q[r, Q_SENT] = q[r, Q_PROMPT] - x.spare * q[r, Q_SHARED] * x.block_tokens
     hidden = x.overlap_frac * np.float64(q[r, Q_PREFILL_FINISHED] - q[r, Q_PREFILL_STARTED])
     k = add_flow(x, counters, r, now)
     x.flows[k, X_PHASE] = SHAKING
@@ -190,7 +193,7 @@ def _drain(x: Links, ps: Int64, ds: Int64, q: Int64, counters: Int64, k: int, hi
     if x.alone == 0:
         reshare(x, ps, ds, q, counters, p, d, u, now)
     join_lists(x, q, k)
-    size = np.float64(q[r, Q_PROMPT]) * np.float64(x.kv_bytes_per_token) * x.wire_frac * noise
+    size = np.float64(q[r, Q_SENT]) * np.float64(x.kv_bytes_per_token) * x.wire_frac * noise
     rate = _rate(x, ps, ds, p, d)
     rest, last = size - hidden * rate, x.last_frac * size
     x.flow_rates[k, 0] = last if rest < last else rest
@@ -231,7 +234,7 @@ def transfer_event(x: Links, ps: Int64, ds: Int64, q: Int64, counters: Int64, no
         stop_draining(x, ps, ds, q, counters, k, now)
         if x.release_on_activation == 0:
             queue_release(ps, q, r, now)
-        blocks = (q[r, Q_PROMPT] + x.block_tokens - 1) // x.block_tokens
+        blocks = (q[r, Q_SENT] + x.block_tokens - 1) // x.block_tokens
         setup = x.descriptor_s * (x.descriptors_per_block * np.float64(blocks))
         x.flows[k, X_PHASE] = DRAINED
         x.flows[k, X_END] = now + np.int64(np.floor((x.alpha_s[x.path_kind[p, d]] + setup) * 1e9 + 0.5))

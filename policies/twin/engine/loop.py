@@ -32,6 +32,7 @@ from policies.twin.engine.columns import (
     TO_COME,
 )
 from policies.twin.engine.decode import decode_boundary, first_on_p
+from policies.twin.engine.decode_blocks import find_held
 from policies.twin.engine.decode_steps import run_steps, waits
 from policies.twin.engine.faults import FAILED, fault_event, is_closed, refuses
 from policies.twin.engine.hindsight import look_ahead
@@ -173,6 +174,8 @@ def run(
                         follow_gone(course, dec.gone, q, counters, t)
                     if q[handed, Q_BOOKED] >= 0:
                         own_on_d(rt, pre.ids, q, pool.block_tokens, handed, -1)
+                    if x.spare == 1:
+                        find_held(dec, ds, q, handed, view.resident_tokens)
                     # fmt: off
                     pair = decide(
                         keys, rt, rec, view, scratch, policy, seen, pool, pre.cache.hits, pre.ids, dec.gone,
@@ -213,6 +216,8 @@ def run(
                 # fmt: on
             else:
                 on_d = policy.decode_moment != HANDOFF
+                if x.spare == 1:
+                    find_held(dec, ds, q, r, view.resident_tokens)
                 if q[r, Q_RECORD] >= 0:
                     # fmt: off
                     look_ahead(

@@ -184,6 +184,7 @@ def link_part(
         handshake_ns=transfer.handshake_s * 1e9,
         met=np.zeros(pool.path_uplink.shape, np.int64),
         alone=int(cluster.discipline.contention == "none"),
+        spare=int(cluster.discipline.decode_prefix_reuse),
         block_tokens=cluster.block_tokens,
         kv_bytes_per_token=cluster.kv_bytes_per_token,
         routers=cluster.routers.count,

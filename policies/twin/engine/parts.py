@@ -128,6 +128,7 @@ class Links(NamedTuple):
     handshake_ns: float
     met: Int64  # (P, D) 1 = the pair's handshake has begun
     alone: int  # 1 = transfers do not share
+    spare: int  # 1 = what D holds is not sent
     block_tokens: int
     kv_bytes_per_token: int
     routers: int

@@ -37,6 +37,7 @@ _COPIED = {
     "first_token_ns": columns.Q_FIRST_TOKEN,
     "finished_ns": columns.Q_FINISHED,
     "cached_tokens": columns.Q_CACHED_TOKENS,
+    "sent_tokens": columns.Q_SENT,
     "preemptions": columns.Q_PREEMPTIONS,
     "estimated_output": columns.Q_ESTIMATED,
     "expected_output": columns.Q_EXPECTED,
@@ -154,7 +155,7 @@ def _empty_row() -> Int64:
     row[columns.Q_BOOKING_OVER : columns.Q_PQ_NEXT] = 0
     row[columns.Q_MADE0 : columns.Q_STATUS] = 0
     row[[columns.Q_CACHED_TOKENS, columns.Q_PREEMPTIONS, columns.Q_PRIORITY, columns.Q_LISTED]] = 0
-    row[columns.Q_WAITS : columns.Q_ENTERED + 1] = 0
+    row[columns.Q_WAITS : columns.Q_SENT + 1] = 0
     return row
 
 

@@ -58,6 +58,7 @@ def as_replay(requests: list[Request], counters: Counters, itl_counts: npt.NDArr
         "prefill_node",
         "decode_node",
         "cached_tokens",
+        "sent_tokens",
         "preemptions",
         "estimated_output",
         "expected_output",

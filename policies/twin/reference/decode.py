@@ -75,6 +75,11 @@ class DecodeNode:
         """Those whose blocks are reserved and that do not run yet."""
         return [*self.receiving, *self.landed, *(r for r in self.waiting if self.memory.held(r))]
 
+    def held_tokens(self, request: Request) -> int:
+        """Tokens of a request's prompt whose KV is here, in leading full blocks."""
+        full = request.prompt_tokens // self.block_tokens
+        return self.memory.leading(request, full, active=False) * self.block_tokens
+
     def wake(self, now: int) -> None:
         """There is work: an idle node has a boundary now."""
         if not self.in_step:

@@ -87,7 +87,9 @@ class Links:
     def start(self, request: Request, now: int) -> None:
         """D reserved: the prompt's KV starts to move, after the handshake of a pair that is new."""
         noise = multiplier(self.noise_table, self.seed, TRANSFER_NOISE, request.index, 0)
-        size = request.prompt_tokens * self.cluster.kv_bytes_per_token * self.law.wire_frac * noise
+        held = len(request.shared_on_d) if self.cluster.discipline.decode_prefix_reuse else 0
+        request.sent_tokens = request.prompt_tokens - held * self.cluster.block_tokens
+        size = request.sent_tokens * self.cluster.kv_bytes_per_token * self.law.wire_frac * noise
         flow = Flow(request, self._resources(request), self.law.efficiency[self._kind(request)], size, now)
         hidden_ns = self.law.overlap_frac * (request.prefill_finished_ns - request.prefill_started_ns)
         pair = (request.prefill_node, request.decode_node)
@@ -133,7 +135,7 @@ class Links:
             self.flows_on[resource] -= 1
         self._share_again(now)
         flow.request.transfer_drained_ns = now
-        blocks = blocks_for(flow.request.prompt_tokens, self.cluster.block_tokens)
+        blocks = blocks_for(flow.request.sent_tokens, self.cluster.block_tokens)
         alpha_ns = rounded_ns(self.law.fixed_s(self._kind(flow.request), blocks))
         self.drained[index] = (now + alpha_ns, flow.request)
         return "drained", flow.request

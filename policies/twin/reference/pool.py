@@ -193,7 +193,9 @@ class Pool:
             router.take_sample(now, self._prefill_states(), self._decode_states())
         own_flows = [self.links.own_flows(u, router.index, len(self.routers)) for u in range(len(self.cluster.uplinks))]
         tie_seed = draw(self.seed, TIE_SEED, request.index, 0 if prefilled_on is None else 1)
-        return router.view(request, now, tie_seed, hit_tokens, own_flows, prefilled_on)
+        reuse = self.cluster.discipline.decode_prefix_reuse
+        held_tokens = [d.held_tokens(request) if reuse else 0 for d in self.decode]
+        return router.view(request, now, tie_seed, hit_tokens, held_tokens, own_flows, prefilled_on)
 
     def _decide(self, router: Router, request: Request, now: int, hit_tokens: list[int]) -> tuple[int, int] | None:
         view = self._view(router, request, now, hit_tokens, None)

@@ -75,6 +75,7 @@ class Request:
     first_token_ns: int = NOT_YET
     finished_ns: int = NOT_YET
     cached_tokens: int = 0
+    sent_tokens: int = 0
     preemptions: int = 0
     predicted_ttft_s: float = math.nan
     predicted_tpot_s: float = math.nan

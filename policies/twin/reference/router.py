@@ -131,6 +131,7 @@ class Router:
         now: int,
         tie_seed: int,
         hit_tokens: list[int],
+        held_tokens: list[int],
         own_flows: list[int],
         prefilled_on: int | None = None,
     ) -> RouterView:
@@ -153,7 +154,7 @@ class Router:
             prefill=tuple(
                 self._prefill_view(p, sample, now, hit_tokens[p], slo_class) for p in range(len(self.cluster.prefill))
             ),
-            decode=tuple(self._decode_view(d, request, sample, now) for d in range(len(self.cluster.decode))),
+            decode=tuple(self._decode_view(d, request, sample, now, held) for d, held in enumerate(held_tokens)),
             uplinks=tuple(
                 UplinkView(
                     uplink(u.from_rack, u.to_rack),
@@ -227,7 +228,7 @@ class Router:
         backlog.drain(now)
         return backlog
 
-    def _decode_view(self, d: int, request: Request, sample: Sample | None, now: int) -> DecodeView:
+    def _decode_view(self, d: int, request: Request, sample: Sample | None, now: int, held: int) -> DecodeView:
         node = self.cluster.decode[d]
         there = [b for b in self.bookings if b.request.decode_node == d and b.on_d_ns is not None]
         own = [b.request for b in there if b.request.status is None and b.request is not request]
@@ -241,7 +242,7 @@ class Router:
             accepting=self._accepts(node.name, sample, now),
             compatible=node.serves(self.policy.classes[request.class_index].name),
             port_bytes_per_s=node.port_gbps * 1e9 / 8,
-            resident_tokens=0,
+            resident_tokens=held,
             usable_blocks=float(node.blocks),
             active_blocks=None if state is None else float(state.active_blocks),
             reserved_blocks=None if state is None else 0.0,

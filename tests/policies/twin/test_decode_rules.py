@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from features.errors import TwinError
+from policies.policy import ClassPolicy, default_policy
 from policies.twin.cluster import Discipline
 from policies.twin.itl import bin_of
 from policies.twin.outcomes import Replay
@@ -38,6 +39,29 @@ def test_shared_prompt_blocks_leave_room_for_another_reservation(function):
     together = run(function, load, replace(LATE, share_prompt_blocks=True), decode_blocks=8)
     assert (together.finished_ns >= 0).all()
     assert together.transfer_started_ns[2] < apart.transfer_started_ns[2]
+
+
+@BY
+def test_blocks_that_d_holds_are_not_sent_again(function):
+    """The second prompt's two full blocks are the first one's: 8 of 40 tokens move, one a ms."""
+    load = tiny.workload((0, 40, 30), (80, 40, 3), pairs=[(0, 0)] * 2, blocks=[[0, 1]] * 2)
+    found = run(function, load, replace(LATE, share_prompt_blocks=True, decode_prefix_reuse=True), decode_blocks=9)
+    assert found.sent_tokens.tolist() == [40, 8]
+    assert ms(found.transfer_drained_ns - found.transfer_started_ns) == [40, 8]
+    again = run(function, load, replace(LATE, share_prompt_blocks=True), decode_blocks=9)
+    assert again.sent_tokens.tolist() == [40, 40]
+
+
+@BY
+def test_a_router_sends_a_prompt_where_its_blocks_are(function):
+    """Both Ds are alike but for the first prompt's blocks; a transfer of 8 tokens is over sooner."""
+    load = tiny.workload((0, 40, 60), (80, 40, 3), pairs=[(0, 1), (-1, -1)], blocks=[[0, 1]] * 2)
+    rules = replace(LATE, share_prompt_blocks=True, decode_prefix_reuse=True)
+    pool = tiny.cluster(decode_blocks=(64, 64), discipline=rules)
+    policy = default_policy([ClassPolicy("any")])
+    known = np.full(2, 16, np.int32)
+    found = function(pool, tiny.laws(), policy, load, seed=0, estimated_output=known, expected_output=known)
+    assert (found.decode_node[1], found.sent_tokens[1]) == (1, 8)
 
 
 @BY
@@ -82,6 +106,7 @@ def test_settings_that_contradict_each_other_are_refused():
         {"growth_lag": 2},
         {"swap_gbps": 0.0},
         {"admission_reserve_blocks": -1},
+        {"decode_prefix_reuse": True},
     ):
         with pytest.raises(TwinError):
             Discipline(**wrong)  # type: ignore[arg-type]

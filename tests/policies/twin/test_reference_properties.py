@@ -186,7 +186,7 @@ def test_links_move_all_bytes_within_their_capacity(number):
     for index, bytes_moved in moved.items():
         request = pool.requests[index]
         noise = multiplier(table, scenario.seed, TRANSFER_NOISE, index, 0)
-        size = request.prompt_tokens * scenario.cluster.kv_bytes_per_token * law.wire_frac * noise
+        size = request.sent_tokens * scenario.cluster.kv_bytes_per_token * law.wire_frac * noise
         # The end is rounded to a ns.
         assert bytes_moved <= size * (1 + 1e-9) + fastest
         if request.transfer_drained_ns != NOT_YET:
