@@ -54,7 +54,8 @@ class Discipline:
     sequence comes back for the time of a prefill, or computes its context in D's steps, `chunk_tokens` in each; with
     `preemption = "swap"` its KV goes to host memory and comes back at `swap_gbps` (10⁹ bits a second) instead.
     `readmission`: who was preempted last, or first, runs again first. `admission_reserve_blocks`: free blocks that a
-    reservation leaves. `first_token`: P makes the answer's first token at the end of its prompt, or D does.
+    reservation leaves. `admission = "booked"`: D also waits until those that are reserved or run, each answer as long
+    as its router booked, leave room for one more. `first_token`: P makes an answer's first token, or D.
     `queue_order`: P's queue in order of arrival, or by `Workload.priority` first. `decode_prefix_reuse`: prompt blocks
     that D holds already, since it shares them, are not sent again.
     """
@@ -73,6 +74,7 @@ class Discipline:
     swap_gbps: float = 256.0
     readmission: Literal["last_preempted", "first_preempted"] = "last_preempted"
     admission_reserve_blocks: int = 0
+    admission: Literal["blocks", "booked"] = "blocks"
     first_token: Literal["decode", "prefill"] = "decode"  # noqa: S105  # no secret
     queue_order: Literal["fifo", "priority"] = "fifo"
     contention: Literal["share", "none"] = "share"

@@ -31,7 +31,8 @@ PREFILL_COLUMNS = 18
 
 # Columns of ds. Cumulative: steps, generated (tokens), freed (blocks), reservations. step_sequences 0 = no step runs.
 # preempted: waiting sequences, where D reserves first also activated ones. partial: the sequence that computes its
-# context again, stalled: those that wait for it. retained: blocks. skip: sequences that joined now and do not grow yet.
+# context again, stalled: those that wait for it. retained: blocks. booked: blocks of all that are reserved or
+# run, if answers are as long as was booked. skip: sequences that joined now and do not grow yet.
 (
     D_END,
     D_STEPS,
@@ -63,8 +64,9 @@ PREFILL_COLUMNS = 18
     D_SKIP,
     D_LAST_END,
     D_SWAPPED,
-) = range(30)
-DECODE_COLUMNS = 30
+    D_BOOKED,
+) = range(31)
+DECODE_COLUMNS = 31
 
 # Columns of q: the workload, the request's place in the pool, its log. kind: 0 decide, 1 forced, 2 too large, 3
 # cancelled before it arrives. full: leading prompt blocks that hold a reference on P, the last segment_held of them in

@@ -6,6 +6,7 @@ import numpy as np
 
 from policies.compiled import inlined, kernel
 from policies.twin.engine.columns import (
+    D_BOOKED,
     D_END,
     D_GENERATED,
     D_INFLIGHT_BLOCKS,
@@ -51,7 +52,16 @@ from policies.twin.engine.columns import (
     Q_STATUS,
     SWAPPED,
 )
-from policies.twin.engine.decode_blocks import blocks_of, leading, refer, share, take, trim
+from policies.twin.engine.decode_blocks import (
+    blocks_of,
+    book_on_d,
+    booked_blocks,
+    leading,
+    refer,
+    share,
+    take,
+    trim,
+)
 from policies.twin.engine.decode_reserving import activate_waiting, run_waiting
 from policies.twin.engine.decode_runs import come_back, join, leave, make_room, running, waiting_fits
 from policies.twin.engine.decode_steps import count_gaps, count_steps, itl_bin, start_step
@@ -119,6 +129,7 @@ def _end_step(dec: Decode, ds: Int64, q: Int64, counters: Int64, d: int, now: in
     while ds[d, D_N_RUNNING] > 0 and dec.heap[d, 0, 0] <= ds[d, D_STEPS]:
         r = dec.heap[d, 0, 1]
         leave(dec, ds, q, d, 0)
+        book_on_d(dec, ds, q, d, r, -1)
         q[r, Q_FINISHED] = now
         q[r, Q_STATUS] = COMPLETED
         dec.gone[counters[GONE]] = r
@@ -178,6 +189,9 @@ def _reserve(
         need = blocks_of(context, dec.block_tokens) - leading(dec, q, d, r, full, 1)
         if used + need + kept_free > dec.blocks[d]:
             break
+        if dec.books == 1 and ds[d, D_BOOKED] > 0 and ds[d, D_BOOKED] + booked_blocks(dec, q, r) > dec.blocks[d]:
+            break
+        book_on_d(dec, ds, q, d, r, 1)
         ds[d, D_QUEUE_HEAD] = q[r, Q_DQ_NEXT]
         ds[d, D_QUEUED] -= 1
         ds[d, D_QUEUED_BLOCKS] -= blocks_of(prompt, dec.block_tokens)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from policies.compiled import kernel
 from policies.twin.engine.columns import (
+    D_BOOKED,
     D_INFLIGHT_BLOCKS,
     D_RETAINED,
     D_RUNNING_BLOCKS,
+    Q_ESTIMATED,
     Q_OFFSET,
     Q_OFFSET_END,
     Q_PROMPT,
@@ -22,6 +24,19 @@ from policies.twin.engine.parts import Decode, Int32, Int64
 def blocks_of(tokens: int, block: int) -> int:
     """Blocks that hold so many tokens."""
     return (tokens + block - 1) // block
+
+
+@kernel
+def book_on_d(dec: Decode, ds: Int64, q: Int64, d: int, r: int, sign: int) -> None:
+    """r has a place on D from now on (sign 1), or has none any longer (-1)."""
+    if dec.books == 1:
+        ds[d, D_BOOKED] += sign * booked_blocks(dec, q, r)
+
+
+@kernel
+def booked_blocks(dec: Decode, q: Int64, r: int) -> int:
+    """Blocks of r if its answer is as long as its router booked."""
+    return blocks_of(q[r, Q_PROMPT] + max(q[r, Q_ESTIMATED], 0), dec.block_tokens)
 
 
 @kernel

@@ -36,7 +36,7 @@ from policies.twin.engine.columns import (
     Q_TRANSFER_STARTED,
     Q_WAITS,
 )
-from policies.twin.engine.decode_blocks import blocks_of, release, trim
+from policies.twin.engine.decode_blocks import blocks_of, book_on_d, release, trim
 from policies.twin.engine.decode_runs import ACTIVATED, PREEMPTED, give_back, no_longer_preempted, pause
 from policies.twin.engine.links import take_out, wake
 from policies.twin.engine.parts import Decode, Int64
@@ -52,7 +52,10 @@ def drop_from_d(dec: Decode, ds: Int64, q: Int64, r: int, now: int) -> None:
         take_out(ds, d, D_QUEUE_HEAD, D_QUEUE_TAIL, q, Q_DQ_NEXT, r)
         ds[d, D_QUEUED] -= 1
         ds[d, D_QUEUED_BLOCKS] -= blocks_of(prompt, dec.block_tokens)
-    elif q[r, Q_ACTIVATED] < 0 or q[r, Q_WAITS] == ACTIVATED:
+        wake(ds, d, D_END, now)
+        return
+    book_on_d(dec, ds, q, d, r, -1)
+    if q[r, Q_ACTIVATED] < 0 or q[r, Q_WAITS] == ACTIVATED:
         if q[r, Q_WAITS] == ACTIVATED:
             take_out(ds, d, D_PREEMPTED_HEAD, -1, q, Q_PREEMPTED_NEXT, r)
         elif q[r, Q_TRANSFER_FINISHED] >= 0:

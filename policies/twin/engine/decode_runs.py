@@ -42,7 +42,7 @@ from policies.twin.engine.columns import (
     Q_STEP0,
     Q_WAITS,
 )
-from policies.twin.engine.decode_blocks import blocks_of, leading, refer, release, share, take
+from policies.twin.engine.decode_blocks import blocks_of, book_on_d, leading, refer, release, share, take
 from policies.twin.engine.heap import heap_push, heap_remove
 from policies.twin.engine.parts import Decode, Int32, Int64
 
@@ -192,6 +192,7 @@ def make_room(dec: Decode, ds: Int64, q: Int64, counters: Int64, d: int, chunk: 
             break
         alone = running(ds, d) == 1 and ds[d, D_RECEIVING] == 0
         r = _youngest_leaves(dec, ds, q, d)
+        book_on_d(dec, ds, q, d, r, -1)
         if alone:
             q[r, Q_STATUS] = FAILED
             dec.gone[counters[GONE]] = r
@@ -220,7 +221,8 @@ def waiting_fits(dec: Decode, ds: Int64, q: Int64, d: int, r: int) -> bool:
 
 @kernel
 def no_longer_preempted(dec: Decode, ds: Int64, q: Int64, d: int, r: int) -> None:
-    """r, taken from the list of those that wait, is no longer counted there."""
+    """r, taken from the list of those that wait, is no longer counted there: it has its place again."""
+    book_on_d(dec, ds, q, d, r, 1)
     ds[d, D_N_PREEMPTED] -= 1
     ds[d, D_QUEUED_BLOCKS] -= blocks_of(q[r, Q_PROMPT] + q[r, Q_MADE0], dec.block_tokens)
     q[r, Q_WAITS] = 0

@@ -100,6 +100,7 @@ class Decode(NamedTuple):
     swap_s: float  # seconds a token to or from host memory, 0 = preempted sequences are computed again
     readmit_first_preempted: int
     admission_reserve: int  # blocks
+    books: int  # 1 = what routers booked must fit
     first_on_p: int  # 1 = P makes the first token
 
 

@@ -222,6 +222,8 @@ class DecodeNode:
             kept_free = self.discipline.admission_reserve_blocks if before > 0 else 0
             if self.memory.need(request, request.context_tokens, full) + kept_free > self.memory.free:
                 return
+            if self.discipline.admission == "booked" and not self._books(request):
+                return
             self.queue.popleft()
             self.memory.refer(request, self.memory.leading(request, full, active=False))
             self.memory.hold(request, request.context_tokens, computed=False)
@@ -231,6 +233,13 @@ class DecodeNode:
             request.transfer_started_ns = now
             self.receiving.append(request)
             result.reserved.append(request)
+
+    def _books(self, request: Request) -> bool:
+        """Whether what is reserved or runs leaves room for this one, if all answers are as long as they were booked."""
+        placed = [*self.running, *self.reserved]
+        booked = [blocks_for(r.prompt_tokens + max(r.estimated_output, 0), self.block_tokens) for r in placed]
+        mine = blocks_for(request.prompt_tokens + max(request.estimated_output, 0), self.block_tokens)
+        return not booked or sum(booked) + mine <= self.capacity
 
     def _wanted(self) -> list[tuple[Request, int]]:
         """What grows, and the tokens that it then holds."""

@@ -75,6 +75,17 @@ def test_a_reservation_leaves_blocks_free_unless_nothing_is_used(function):
 
 
 @BY
+def test_d_takes_on_what_fits_as_it_was_booked(function):
+    """A prompt of two blocks whose answer was booked at one: two fit six blocks, three do not."""
+    load = tiny.workload(*[(0, 32, 10)] * 3, pairs=[(0, 0)] * 3)
+    by_blocks = run(function, load, Discipline(chunk_tokens=128), decode_blocks=6)
+    assert (by_blocks.transfer_started_ns == by_blocks.prefill_finished_ns).all()
+    booked = run(function, load, Discipline(chunk_tokens=128, admission="booked"), decode_blocks=6)
+    assert (booked.transfer_started_ns[:2] == booked.prefill_finished_ns[:2]).all()
+    assert booked.transfer_started_ns[2] == booked.finished_ns[:2].min()
+
+
+@BY
 def test_p_makes_the_first_token_and_a_lone_one_never_goes_to_d(function):
     load = tiny.workload((0, 40, 1), (100, 40, 3), pairs=[(0, 0)] * 2)
     result = run(function, load, replace(Discipline(chunk_tokens=64), first_token="prefill"))
