@@ -77,9 +77,12 @@ class EngineFile(Strict):
     recompute: Literal["prefill", "steps"] = Field("prefill", description="how a preempted sequence is computed again")
     readmission: Literal["last_preempted", "first_preempted"] = "last_preempted"
     admission_reserve_blocks: int = Field(0, ge=0, description="free blocks that a reservation on D leaves")
-    admission: Literal["blocks", "booked"] = Field(
-        "blocks", description="D takes a prompt on when its blocks are free, or when what routers booked fits, too"
+    admission: Literal["blocks", "booked", "staged"] = Field(
+        "blocks",
+        description="D takes a prompt on when its blocks are free, or when what routers booked fits, too, "
+        "or by stages of its answer, of which each is admitted before it begins",
     )
+    stage_tokens: int = Field(256, ge=1, le=INT32, description="answer tokens of a stage")
     order: str = Field("fifo", description="order of the prefill queue: fifo, or priority (of the class) first")
     preemption: Literal["recompute", "swap"] = Field("recompute", description="what becomes of a preempted sequence")
     swap_gbps: Gbps = Field(256.0, description="of KV to and from host memory, 10^9 bits a second")

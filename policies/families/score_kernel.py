@@ -38,7 +38,6 @@ def choose_best(
     n_prefill, n_decode = scores.shape
     mark = _highest_mark(weights, class_index, exclude and unknown, queue, scores, terms)
     drawn = temperature_p != 0.0 or temperature_d != 0.0
-    # Term by term, so that the worst value of one needs no place of its own.
     for i in range(n_prefill):
         for j in range(n_decode):
             if scores[i, j] > mark:
@@ -48,17 +47,9 @@ def choose_best(
                 for term in range(TERM_COUNT):
                     terms[i, j, term] = math.nan
             else:
-                scores[i, j] = 0.0
-    for term in range(TERM_COUNT):
-        weight = weights[class_index, term]
-        if weight == 0.0:
-            continue
-        worst = _worst(term, scores, terms) if unknown else 0.0
-        for i in range(n_prefill):
-            for j in range(n_decode):
-                value = terms[i, j, term]
-                part = weight * (worst if math.isnan(value) else value)
-                scores[i, j] = scores[i, j] - part if term == BENEFIT else scores[i, j] + part
+                scores[i, j] = 0.0 if unknown else _known_score(weights, class_index, terms, i, j)
+    if unknown:
+        _sum_unknown(weights, class_index, scores, terms)
     only = _best_decode(weights, class_index, temperature_d, tie_seed, scores, terms, own) if decode_first else -1
     best = math.inf
     chosen = -1
@@ -75,6 +66,32 @@ def choose_best(
                 best = score
                 chosen = i * int(n_decode) + j
     return chosen
+
+
+@kernel
+def _known_score(weights: Float64, class_index: int, terms: Float64, i: int, j: int) -> float:
+    score = 0.0
+    for term in range(TERM_COUNT):
+        weight = weights[class_index, term]
+        if weight != 0.0:
+            part = weight * terms[i, j, term]
+            score = score - part if term == BENEFIT else score + part
+    return score
+
+
+@kernel
+def _sum_unknown(weights: Float64, class_index: int, scores: Float64, terms: Float64) -> None:
+    """The scores, term by term, so that the worst value of one needs no place of its own."""
+    for term in range(TERM_COUNT):
+        weight = weights[class_index, term]
+        if weight == 0.0:
+            continue
+        worst = _worst(term, scores, terms)
+        for i in range(scores.shape[0]):
+            for j in range(scores.shape[1]):
+                value = terms[i, j, term]
+                part = weight * (worst if math.isnan(value) else value)
+                scores[i, j] = scores[i, j] - part if term == BENEFIT else scores[i, j] + part
 
 
 @kernel

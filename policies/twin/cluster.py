@@ -55,7 +55,8 @@ class Discipline:
     `preemption = "swap"` its KV goes to host memory and comes back at `swap_gbps` (10⁹ bits a second) instead.
     `readmission`: who was preempted last, or first, runs again first. `admission_reserve_blocks`: free blocks that a
     reservation leaves. `admission = "booked"`: D also waits until those that are reserved or run, each answer as long
-    as its router booked, leave room for one more. `first_token`: P makes an answer's first token, or D.
+    as its router booked, leave room for one more; `"staged"`: an answer books `stage_tokens` at a time and is preempted
+    where the next ones do not fit. `first_token`: P makes an answer's first token, or D.
     `queue_order`: P's queue in order of arrival, or by `Workload.priority` first. `decode_prefix_reuse`: prompt blocks
     that D holds already, since it shares them, are not sent again.
     """
@@ -74,7 +75,8 @@ class Discipline:
     swap_gbps: float = 256.0
     readmission: Literal["last_preempted", "first_preempted"] = "last_preempted"
     admission_reserve_blocks: int = 0
-    admission: Literal["blocks", "booked"] = "blocks"
+    admission: Literal["blocks", "booked", "staged"] = "blocks"
+    stage_tokens: int = 256
     first_token: Literal["decode", "prefill"] = "decode"  # noqa: S105  # no secret
     queue_order: Literal["fifo", "priority"] = "fifo"
     contention: Literal["share", "none"] = "share"
@@ -88,6 +90,7 @@ class Discipline:
             ("decode_max_seqs", 2),
             ("reservations_per_boundary", 0),
             ("admission_reserve_blocks", 0),
+            ("stage_tokens", 1),
         ):
             if getattr(self, name) < least:
                 raise TwinError(f"`{name} >= {least}` must hold", value=getattr(self, name))

@@ -22,6 +22,8 @@ swap_gbps = 400
 first_token = "prefill"
 transfer_overlap = true
 admission_reserve_blocks = 3
+admission = "staged"
+stage_tokens = 64
 readmission = "first_preempted"
 """
 ROUTER = """
@@ -49,6 +51,8 @@ def test_rules_of_the_engine_reach_the_cluster() -> None:
         swap_gbps=400.0,
         first_token="prefill",
         admission_reserve_blocks=3,
+        admission="staged",
+        stage_tokens=64,
         readmission="first_preempted",
     )
 

@@ -6,7 +6,6 @@ import numpy as np
 
 from policies.compiled import inlined, kernel
 from policies.twin.engine.columns import (
-    D_BOOKED,
     D_END,
     D_GENERATED,
     D_INFLIGHT_BLOCKS,
@@ -33,7 +32,6 @@ from policies.twin.engine.columns import (
     ENDED,
     GONE,
     NEVER,
-    NEXT_FLOW,
     Q_ACTIVATED,
     Q_DQ_NEXT,
     Q_FINISHED,
@@ -55,7 +53,7 @@ from policies.twin.engine.columns import (
 from policies.twin.engine.decode_blocks import (
     blocks_of,
     book_on_d,
-    booked_blocks,
+    booking_fits,
     leading,
     refer,
     share,
@@ -63,7 +61,8 @@ from policies.twin.engine.decode_blocks import (
     trim,
 )
 from policies.twin.engine.decode_reserving import activate_waiting, run_waiting
-from policies.twin.engine.decode_runs import come_back, join, leave, make_room, running, waiting_fits
+from policies.twin.engine.decode_runs import STAGED, come_back, join, leave, make_room, running, waiting_fits
+from policies.twin.engine.decode_stages import admit_stages, goes_on, next_stage
 from policies.twin.engine.decode_steps import count_gaps, count_steps, itl_bin, start_step
 from policies.twin.engine.links import queue_release, start_transfer
 from policies.twin.engine.parts import Decode, Int32, Int64, Links
@@ -126,16 +125,22 @@ def _end_step(dec: Decode, ds: Int64, q: Int64, counters: Int64, d: int, now: in
             dec.itl[q[r, Q_SLO_CLASS], itl_bin(now - q[r, Q_LAST_TOKEN])] += 1
         q[r, Q_LAST_TOKEN] = now
     ds[d, D_N_FRESH] = 0
+    over = -1
     while ds[d, D_N_RUNNING] > 0 and dec.heap[d, 0, 0] <= ds[d, D_STEPS]:
         r = dec.heap[d, 0, 1]
+        if dec.books == STAGED and goes_on(ds, q, d, r):
+            over = next_stage(dec, ds, q, d, over)
+            continue
         leave(dec, ds, q, d, 0)
-        book_on_d(dec, ds, q, d, r, -1)
+        book_on_d(dec, ds, q, d, r, q[r, Q_OUTPUT] - 1, -1)
         q[r, Q_FINISHED] = now
         q[r, Q_STATUS] = COMPLETED
         dec.gone[counters[GONE]] = r
         counters[GONE] += 1
         if len(dec.ended) > 0:
             _note_end(dec.ended, q, counters, r)
+    if over >= 0:
+        admit_stages(dec, ds, q, counters, d, over)
 
 
 @inlined
@@ -189,9 +194,9 @@ def _reserve(
         need = blocks_of(context, dec.block_tokens) - leading(dec, q, d, r, full, 1)
         if used + need + kept_free > dec.blocks[d]:
             break
-        if dec.books == 1 and ds[d, D_BOOKED] > 0 and ds[d, D_BOOKED] + booked_blocks(dec, q, r) > dec.blocks[d]:
+        if not booking_fits(dec, ds, q, d, r):
             break
-        book_on_d(dec, ds, q, d, r, 1)
+        book_on_d(dec, ds, q, d, r, q[r, Q_MADE0], 1)
         ds[d, D_QUEUE_HEAD] = q[r, Q_DQ_NEXT]
         ds[d, D_QUEUED] -= 1
         ds[d, D_QUEUED_BLOCKS] -= blocks_of(prompt, dec.block_tokens)
@@ -232,10 +237,8 @@ def _between_steps(dec: Decode, x: Links, ps: Int64, ds: Int64, q: Int64, counte
     return extra
 
 
-@kernel
-def decode_boundary(
-    dec: Decode, x: Links, ps: Int64, ds: Int64, q: Int64, counters: Int64, d: int, now: int, horizon: int
-) -> None:
+@inlined
+def decode_boundary(dec: Decode, x: Links, ps: Int64, ds: Int64, q: Int64, counters: Int64, d: int, now: int) -> None:
     """End of D's step (if one ran), what happens between steps, next step."""
     if ds[d, D_RETAINED] > 0:
         trim(dec, ds, d)
@@ -243,14 +246,16 @@ def decode_boundary(
         counters[DECODE_STEPS] += 1
         _end_step(dec, ds, q, counters, d, now)
     ds[d, D_SKIP] = 0
+    gone = counters[GONE]
     extra = _between_steps(dec, x, ps, ds, q, counters, d, now)
     if ds[d, D_SWAPPED] > 0:
         extra += np.float64(ds[d, D_SWAPPED]) * dec.swap_s
         counters[SWAPPED] += ds[d, D_SWAPPED]
         ds[d, D_SWAPPED] = 0
     if ds[d, D_N_RUNNING] > 0:
-        start_step(dec, ds, counters, d, extra, now, min(horizon, counters[NEXT_FLOW]))
+        start_step(dec, ds, d, extra, now)
         return
     ds[d, D_N_FRESH] = 0
-    stuck = ds[d, D_RECEIVING] == 0 and (ds[d, D_QUEUE_HEAD] >= 0 or ds[d, D_PREEMPTED_HEAD] >= 0)
-    ds[d, D_END] = now if stuck else NEVER
+    # A sequence failed: its place is free, and nothing else would wake D.
+    again = counters[GONE] > gone and ds[d, D_RECEIVING] == 0
+    ds[d, D_END] = now if again and (ds[d, D_QUEUE_HEAD] >= 0 or ds[d, D_PREEMPTED_HEAD] >= 0) else NEVER

@@ -13,6 +13,7 @@ from policies.twin.engine.columns import (
     D_RETAINED,
     D_RUNNING_BLOCKS,
     Q_ESTIMATED,
+    Q_MADE0,
     Q_OFFSET,
     Q_OFFSET_END,
     Q_PROMPT,
@@ -27,16 +28,31 @@ def blocks_of(tokens: int, block: int) -> int:
 
 
 @kernel
-def book_on_d(dec: Decode, ds: Int64, q: Int64, d: int, r: int, sign: int) -> None:
-    """r has a place on D from now on (sign 1), or has none any longer (-1)."""
-    if dec.books == 1:
-        ds[d, D_BOOKED] += sign * booked_blocks(dec, q, r)
+def book_on_d(dec: Decode, ds: Int64, q: Int64, d: int, r: int, made: int, sign: int) -> None:
+    """r, booked when so many tokens were made, has a place on D from now on (sign 1), or has none any longer (-1)."""
+    if dec.books > 0:
+        ds[d, D_BOOKED] += sign * booked_blocks(dec, q, r, made)
 
 
 @kernel
-def booked_blocks(dec: Decode, q: Int64, r: int) -> int:
-    """Blocks of r if its answer is as long as its router booked."""
-    return blocks_of(q[r, Q_PROMPT] + max(q[r, Q_ESTIMATED], 0), dec.block_tokens)
+def booked_blocks(dec: Decode, q: Int64, r: int, made: int) -> int:
+    """Blocks of r if its answer is as long as its router booked, or in stages to the end of the one at hand."""
+    answer = max(q[r, Q_ESTIMATED], 0) if dec.books == 1 else stage_end(dec, made)
+    return blocks_of(q[r, Q_PROMPT] + answer, dec.block_tokens)
+
+
+@kernel
+def stage_end(dec: Decode, made: int) -> int:
+    """Answer tokens at the end of the stage that begins with so many, or is under way then."""
+    return int(dec.stage_tokens * (made // dec.stage_tokens + 1))
+
+
+@kernel
+def booking_fits(dec: Decode, ds: Int64, q: Int64, d: int, r: int) -> bool:
+    """D has room for what r books beside all that is booked there."""
+    if dec.books == 0 or ds[d, D_BOOKED] == 0:
+        return True
+    return bool(ds[d, D_BOOKED] + booked_blocks(dec, q, r, q[r, Q_MADE0]) <= dec.blocks[d])
 
 
 @kernel

@@ -21,6 +21,7 @@ from policies.twin.engine.columns import (
     D_RUNNING_BLOCKS,
     D_STALLED_HEAD,
     D_STEP_SEQUENCES,
+    D_STEPS,
     Q_ACTIVATED,
     Q_DECODE_NODE,
     Q_DQ_NEXT,
@@ -32,6 +33,7 @@ from policies.twin.engine.columns import (
     Q_REST_ON_D,
     Q_RUNS,
     Q_SHARED,
+    Q_STEP0,
     Q_TRANSFER_FINISHED,
     Q_TRANSFER_STARTED,
     Q_WAITS,
@@ -54,7 +56,10 @@ def drop_from_d(dec: Decode, ds: Int64, q: Int64, r: int, now: int) -> None:
         ds[d, D_QUEUED_BLOCKS] -= blocks_of(prompt, dec.block_tokens)
         wake(ds, d, D_END, now)
         return
-    book_on_d(dec, ds, q, d, r, -1)
+    made = q[r, Q_MADE0]
+    if q[r, Q_RUNS] == 1:
+        made += ds[d, D_STEPS] - q[r, Q_STEP0]
+    book_on_d(dec, ds, q, d, r, made, -1)
     if q[r, Q_ACTIVATED] < 0 or q[r, Q_WAITS] == ACTIVATED:
         if q[r, Q_WAITS] == ACTIVATED:
             take_out(ds, d, D_PREEMPTED_HEAD, -1, q, Q_PREEMPTED_NEXT, r)

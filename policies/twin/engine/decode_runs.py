@@ -42,12 +42,32 @@ from policies.twin.engine.columns import (
     Q_STEP0,
     Q_WAITS,
 )
-from policies.twin.engine.decode_blocks import blocks_of, book_on_d, leading, refer, release, share, take
+from policies.twin.engine.decode_blocks import (
+    blocks_of,
+    book_on_d,
+    booking_fits,
+    leading,
+    refer,
+    release,
+    share,
+    stage_end,
+    take,
+)
 from policies.twin.engine.heap import heap_push, heap_remove
 from policies.twin.engine.parts import Decode, Int32, Int64
 
 FAILED = 3
 ACTIVATED, PREEMPTED = 1, 2
+STAGED = 2  # of Decode.books
+
+
+@kernel
+def tokens_to_go(dec: Decode, q: Int64, r: int, made: int) -> int:
+    """Tokens that r, which has made so many, makes until its answer or its stage ends."""
+    end = q[r, Q_OUTPUT]
+    if dec.books == STAGED:
+        end = min(end, stage_end(dec, made))
+    return int(end - made)
 
 
 @kernel
@@ -59,7 +79,7 @@ def enter(dec: Decode, ds: Int64, q: Int64, d: int, r: int) -> None:
     q[r, Q_STEP0] = s
     q[r, Q_ENTERED] = s
     q[r, Q_RUNS] = 1
-    heap_push(dec.heap[d], ds[d, D_N_RUNNING], s + q[r, Q_OUTPUT] - made, r)
+    heap_push(dec.heap[d], ds[d, D_N_RUNNING], s + tokens_to_go(dec, q, r, made), r)
     ds[d, D_N_RUNNING] += 1
     dec.running_by_class[d, q[r, Q_SLO_CLASS]] += 1
     ds[d, D_TOKENS] += context
@@ -183,6 +203,20 @@ def _wait_again(dec: Decode, ds: Int64, q: Int64, d: int, r: int) -> None:
 
 
 @kernel
+def preempt(dec: Decode, ds: Int64, q: Int64, counters: Int64, d: int, r: int) -> None:
+    """r, which has left, waits until it may run again."""
+    counters[PREEMPTIONS] += 1
+    q[r, Q_PREEMPTIONS] += 1
+    dec.moments[d, 4] += 1
+    q[r, Q_WAITS] = PREEMPTED
+    if dec.swap_s > 0.0:
+        ds[d, D_SWAPPED] += q[r, Q_PROMPT] + q[r, Q_MADE0]
+    _wait_again(dec, ds, q, d, r)
+    ds[d, D_N_PREEMPTED] += 1
+    ds[d, D_QUEUED_BLOCKS] += blocks_of(q[r, Q_PROMPT] + q[r, Q_MADE0], dec.block_tokens)
+
+
+@kernel
 def make_room(dec: Decode, ds: Int64, q: Int64, counters: Int64, d: int, chunk: int) -> bool:
     """The youngest sequences leave until the next step's blocks fit; whether one was preempted."""
     preempted = False
@@ -192,28 +226,22 @@ def make_room(dec: Decode, ds: Int64, q: Int64, counters: Int64, d: int, chunk: 
             break
         alone = running(ds, d) == 1 and ds[d, D_RECEIVING] == 0
         r = _youngest_leaves(dec, ds, q, d)
-        book_on_d(dec, ds, q, d, r, -1)
+        book_on_d(dec, ds, q, d, r, q[r, Q_MADE0], -1)
         if alone:
             q[r, Q_STATUS] = FAILED
             dec.gone[counters[GONE]] = r
             counters[GONE] += 1
             break
         preempted = True
-        counters[PREEMPTIONS] += 1
-        q[r, Q_PREEMPTIONS] += 1
-        dec.moments[d, 4] += 1
-        q[r, Q_WAITS] = PREEMPTED
-        if dec.swap_s > 0.0:
-            ds[d, D_SWAPPED] += q[r, Q_PROMPT] + q[r, Q_MADE0]
-        _wait_again(dec, ds, q, d, r)
-        ds[d, D_N_PREEMPTED] += 1
-        ds[d, D_QUEUED_BLOCKS] += blocks_of(q[r, Q_PROMPT] + q[r, Q_MADE0], dec.block_tokens)
+        preempt(dec, ds, q, counters, d, r)
     return preempted
 
 
 @kernel
 def waiting_fits(dec: Decode, ds: Int64, q: Int64, d: int, r: int) -> bool:
-    """The preempted sequence r has room for all of its context."""
+    """The preempted sequence r has room for all of its context, and in stages for what it books."""
+    if dec.books == STAGED and not booking_fits(dec, ds, q, d, r):
+        return False
     context = q[r, Q_PROMPT] + q[r, Q_MADE0]
     need = blocks_of(context, dec.block_tokens) - leading(dec, q, d, r, (context - 1) // dec.block_tokens, 1)
     return bool(ds[d, D_RUNNING_BLOCKS] + ds[d, D_INFLIGHT_BLOCKS] + need <= dec.blocks[d])
@@ -222,7 +250,7 @@ def waiting_fits(dec: Decode, ds: Int64, q: Int64, d: int, r: int) -> bool:
 @kernel
 def no_longer_preempted(dec: Decode, ds: Int64, q: Int64, d: int, r: int) -> None:
     """r, taken from the list of those that wait, is no longer counted there: it has its place again."""
-    book_on_d(dec, ds, q, d, r, 1)
+    book_on_d(dec, ds, q, d, r, q[r, Q_MADE0], 1)
     ds[d, D_N_PREEMPTED] -= 1
     ds[d, D_QUEUED_BLOCKS] -= blocks_of(q[r, Q_PROMPT] + q[r, Q_MADE0], dec.block_tokens)
     q[r, Q_WAITS] = 0

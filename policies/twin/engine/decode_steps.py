@@ -36,13 +36,16 @@ from policies.twin.engine.parts import Decode, Float64, Int64
 
 
 @kernel
+def reaches_out(ds: Int64, d: int) -> bool:
+    """D's next boundary touches more than D: it activates or reserves."""
+    return bool(ds[d, D_QUEUE_HEAD] & ds[d, D_LAND_HEAD] != -1)  # both are -1 where there is none
+
+
+@kernel
 def waits(ds: Int64, d: int) -> bool:
-    """D's next boundary may touch more than D itself, or needs every rule: it must not be run ahead of others."""
-    if ds[d, D_QUEUE_HEAD] >= 0 or ds[d, D_LAND_HEAD] >= 0:
-        return True
-    if ds[d, D_PREEMPTED_HEAD] >= 0 or ds[d, D_N_FRESH] > 0:
-        return True
-    return bool(ds[d, D_PARTIAL] >= 0 or ds[d, D_STALLED_HEAD] >= 0)
+    """D's next boundary changes more than tokens."""
+    heads = ds[d, D_QUEUE_HEAD] & ds[d, D_LAND_HEAD] & ds[d, D_PREEMPTED_HEAD] & ds[d, D_PARTIAL]
+    return bool(heads & ds[d, D_STALLED_HEAD] != -1 or ds[d, D_N_FRESH] > 0)
 
 
 @kernel
@@ -81,13 +84,18 @@ def _cell(cells: Float64, d: int, n: int, tokens: int, seconds: float) -> None:
 
 
 @inlined
-def _seconds(law: Float64, residual: float, sequences: float, tokens: int) -> float:
-    """`models.portable.steps` with the product of the trees."""
+def _seconds(law: Float64, begin: float, residual: float, sequences: float, tokens: int) -> float:
+    """`models.portable.steps` with the product of the trees; `begin` of `_of_sequences`."""
     x = min(np.float64(tokens), law[CAP])
-    seconds = law[0] + law[1] * sequences + law[2] * x + law[3] * x * x
+    seconds = begin + law[2] * x + law[3] * x * x
     if len(law) > FIRST_BEND:
         seconds = bent(law, seconds, sequences)
     return float(seconds * residual * law[FACTOR])
+
+
+@inlined
+def _of_sequences(law: Float64, sequences: float) -> float:
+    return float(law[0] + law[1] * sequences)
 
 
 @inlined
@@ -96,11 +104,12 @@ def _noise(table: Float64, seed: np.uint64, d: int, step: int) -> float:
 
 
 @inlined
-def start_step(dec: Decode, ds: Int64, counters: Int64, d: int, extra: float, now: int, horizon: int) -> None:
-    """The next step, and while nothing else happens before `horizon`, the steps after it."""
+def start_step(dec: Decode, ds: Int64, d: int, extra: float, now: int) -> None:
+    """The next step."""
     n, tokens = ds[d, D_N_RUNNING], ds[d, D_TOKENS]
     residual, _ = decode_residual(dec.law, d, np.float64(n), np.float64(tokens))
-    seconds = _seconds(dec.law.law[d], residual, np.float64(n), tokens)
+    law, sequences = dec.law.law[d], np.float64(n)
+    seconds = _seconds(law, _of_sequences(law, sequences), residual, sequences, tokens)
     if dec.cells.shape[0] > 0:
         _cell(dec.cells, d, n, tokens, seconds)
     noise = _noise(dec.noise, dec.seed, d, ds[d, D_STEPS])
@@ -108,8 +117,6 @@ def start_step(dec: Decode, ds: Int64, counters: Int64, d: int, extra: float, no
     ds[d, D_STEP_SEQUENCES] = n
     ds[d, D_STEP_NS] = ns
     ds[d, D_END] = now + ns
-    if ds[d, D_END] < horizon and not waits(ds, d):
-        run_steps(dec, ds, counters, d, horizon)
 
 
 @inlined
@@ -131,6 +138,7 @@ def run_steps(dec: Decode, ds: Int64, counters: Int64, d: int, horizon: int) -> 
     growth = dec.growth[d]
     slot = step % dec.block_tokens
     sequences, law = np.float64(n), dec.law.law[d]
+    begin = _of_sequences(law, sequences)
     recorded = dec.cells.shape[0] > 0
     done = 0
     # Neighbouring steps are mostly in one bin: [low, high) ns, `alike` of them not counted yet.
@@ -161,7 +169,7 @@ def run_steps(dec: Decode, ds: Int64, counters: Int64, d: int, horizon: int) -> 
         if tokens >= until:
             residual, split = decode_residual(dec.law, d, sequences, np.float64(tokens))
             until = np.int64(np.ceil(split)) if split < NEVER else np.int64(NEVER)
-        seconds = _seconds(law, residual, sequences, tokens)
+        seconds = _seconds(law, begin, residual, sequences, tokens)
         if recorded:
             _cell(dec.cells, d, n, tokens, seconds)
         ns = max(np.int64(seconds * _noise(dec.noise, dec.seed, d, step) * 1e9 + 0.5), np.int64(1))

@@ -221,6 +221,13 @@ def stop_draining(x: Links, ps: Int64, ds: Int64, q: Int64, counters: Int64, k: 
 
 
 @kernel
+def lands_on(x: Links, q: Int64) -> int:
+    """The D where the next transfer event makes KV visible, -1 = it does not."""
+    k = x.flow_heap[0]
+    return int(q[x.flows[k, X_REQUEST], Q_DECODE_NODE]) if x.flows[k, X_PHASE] == DRAINED else -1
+
+
+@kernel
 def transfer_event(x: Links, ps: Int64, ds: Int64, q: Int64, counters: Int64, now: int) -> None:
     """The next transfer event, due now: a handshake is over, a flow is drained, or its KV becomes visible."""
     k = x.flow_heap[0]

@@ -31,13 +31,14 @@ from policies.twin.engine.columns import (
     READY,
     TO_COME,
 )
-from policies.twin.engine.decode import decode_boundary, first_on_p
+from policies.twin.engine.decode import first_on_p
+from policies.twin.engine.decode_ahead import catch_up
 from policies.twin.engine.decode_blocks import find_held
-from policies.twin.engine.decode_steps import run_steps, waits
+from policies.twin.engine.decode_steps import reaches_out
 from policies.twin.engine.faults import FAILED, fault_event, is_closed, refuses
 from policies.twin.engine.hindsight import look_ahead
 from policies.twin.engine.lengths import estimate
-from policies.twin.engine.links import transfer_event
+from policies.twin.engine.links import lands_on, transfer_event
 from policies.twin.engine.own import own_computed, own_on_d, settle_gone
 from policies.twin.engine.parts import (
     Course,
@@ -123,7 +124,7 @@ def run(
                 kind = 2
                 at = p
         for d in range(decode_nodes):
-            if ds[d, D_END] < t and waits(ds, d):
+            if ds[d, D_END] < t and reaches_out(ds, d):
                 t = ds[d, D_END]
                 kind = 3
                 at = d
@@ -135,34 +136,32 @@ def run(
         if poll < polls and rec.poll_time[poll] < t:
             t = rec.poll_time[poll]
             kind = 5
-        # A D that waits for nothing disturbs nobody: it runs on its own up to the event, and before a sample or poll
-        # its boundary at the very instant counts too. One that comes to wait on the way is an event of its own.
+        # Ds that this event looks at make their steps up to it; for a sample or poll what ends right then counts, too.
         limit = t + 1 if kind == 4 or kind == 5 else t
-        came_to_wait = False
+        comes_first = False
+        from_d, to_d = 0, decode_nodes
         if counters[TO_COME] > 0:
-            # A turn that ends on a D brings the next one, at the least think time later.
+            # A turn that ends on a D brings the next one, at the least think time later: maybe before the event.
             for d in range(decode_nodes):
-                if ds[d, D_END] + course.least_think <= limit:
-                    limit = ds[d, D_END] + course.least_think
-                    came_to_wait = True
-        for d in range(decode_nodes):
-            while ds[d, D_END] < limit and not waits(ds, d):
-                run_steps(dec, ds, counters, d, limit)
-                now = ds[d, D_END]
-                if now >= limit:
-                    break
-                decode_boundary(dec, x, ps, ds, q, counters, d, now, limit)
-                if sessions:
-                    follow_gone(course, dec.gone, q, counters, now)
-            came_to_wait = came_to_wait or ds[d, D_END] < limit
-        if came_to_wait:
+                comes_first = comes_first or ds[d, D_END] + course.least_think <= limit
+                limit = min(limit, ds[d, D_END] + course.least_think)
+        elif kind == 1:
+            from_d = lands_on(x, q)
+            to_d = from_d + 1
+        elif kind == 3:
+            from_d, to_d = at, at + 1
+        if kind == 2 and not comes_first:
+            prefill_boundary(pre, ps, q, counters, at, t)
+            if counters[HANDED] == 0 and counters[TO_COME] == 0:
+                to_d = 0
+        due = kind == 3 and not comes_first
+        for d in range(max(from_d, 0), to_d):
+            catch_up(dec, x, course, ps, ds, q, counters, d, limit, due and d == at)
+        if comes_first:
             continue
         if t == NEVER:
             return
-        if kind == 3:
-            decode_boundary(dec, x, ps, ds, q, counters, at, t, t)
-        elif kind == 2:
-            prefill_boundary(pre, ps, q, counters, at, t)
+        if kind == 2:
             for k in range(counters[HANDED]):
                 own_computed(rt, q, pre.handed[k])
             for k in range(counters[HANDED]):
@@ -267,7 +266,7 @@ def run(
             if counters[TO_COME] > 0:
                 coming = min(coming, t + course.least_think)
             tick(rt, pool, ps, ds, rs, at, coming, t)
-        else:
+        elif kind == 5:
             write_poll(rec, dec.moments, ps, ds, poll)
             poll += 1
         if sessions:

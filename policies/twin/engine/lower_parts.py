@@ -119,7 +119,8 @@ def decode_part(
         swap_s=swap_s_per_token(cluster) if discipline.preemption == "swap" else 0.0,
         readmit_first_preempted=int(discipline.readmission == "first_preempted"),
         admission_reserve=discipline.admission_reserve_blocks,
-        books=int(discipline.admission == "booked"),
+        books=("blocks", "booked", "staged").index(discipline.admission),
+        stage_tokens=discipline.stage_tokens,
         first_on_p=int(discipline.first_on_prefill),
     )
 

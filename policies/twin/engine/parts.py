@@ -100,7 +100,8 @@ class Decode(NamedTuple):
     swap_s: float  # seconds a token to or from host memory, 0 = preempted sequences are computed again
     readmit_first_preempted: int
     admission_reserve: int  # blocks
-    books: int  # 1 = what routers booked must fit
+    books: int  # 1 = what routers booked must fit, 2 = what the stages of the answers book
+    stage_tokens: int
     first_on_p: int  # 1 = P makes the first token
 
 

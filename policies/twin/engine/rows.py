@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from features.errors import TwinError
 from policies.kernel_types import Float64, Int64
 from policies.twin.cluster import Cluster
 from policies.twin.engine import columns
@@ -122,13 +123,19 @@ class RequestRows:
 
     def _keep(self, last: int) -> None:
         first, self._kept = self._kept, last
-        for name, column in _COPIED.items():
-            self._results[name][first:last] = self.q[first:last, column]
+        for at in range(first, last, CHUNK):
+            to = min(at + CHUNK, last)
+            kept = self.q[at:to].take(list(_COPIED.values()), axis=1)  # looks at every row once
+            for k, name in enumerate(_COPIED):
+                self._results[name][at:to] = kept[:, k]
         if last < len(self.q):
             self._memory.give_back("q", first * _ROW_BYTES, last * _ROW_BYTES)
 
     def replay(self, predicted: Float64, counters: Int64, itl: Int64) -> Replay:
-        """The results, once all are kept."""
+        """The results, once all are kept. Raises TwinError if a request has not ended, which is a fault of the twin."""
+        endless = np.flatnonzero(self._results["status"] < 0)
+        if len(endless):
+            raise TwinError("every accepted request must end", value=int(endless[0]), place="request")
         return Replay(
             **self._results,
             predicted_ttft_s=predicted[:, 0],

@@ -8,13 +8,14 @@ from models.portable.estimators import Estimators
 from policies.twin.cluster import Discipline, Node
 from policies.twin.itl import bin_of
 from policies.twin.outcomes import NOT_YET, Noise, Status
+from policies.twin.reference.admission import Admission
 from policies.twin.reference.decode_memory import DecodeMemory
 from policies.twin.reference.decode_state import Boundary, DecodeState
 from policies.twin.reference.request import DECODE_NOISE, Request, blocks_for, duration_ns, multiplier
 
 
 class DecodeNode:
-    """One D. `boundary_ns` is the time of its next boundary, None = idle and nothing to do."""
+    """What both kinds of D do. `boundary_ns` is the time of its next boundary, None = idle and nothing to do."""
 
     def __init__(
         self,
@@ -35,6 +36,7 @@ class DecodeNode:
         self.laws = laws
         self.seed = seed
         self.noise_table = None if noise is None else noise.decode
+        self.admission = Admission(discipline, node.blocks, block_tokens)
         self.memory = DecodeMemory(
             node.blocks,
             block_tokens,
@@ -53,6 +55,7 @@ class DecodeNode:
         self.steps_finished = 0
         self.reservations = 0
         self.preemptions = 0
+        self.failed = 0
         self.swapped_tokens = 0
         self.swap_tokens = 0  # of this boundary
         self.swap_s_per_token = swap_s_per_token
@@ -87,6 +90,7 @@ class DecodeNode:
 
     def join(self, request: Request, now: int) -> None:
         """A prompt was handed off."""
+        self.admission.next_stage(request)
         self.queue.append(request)
         self.wake(now)
 
@@ -115,8 +119,11 @@ class DecodeNode:
     def boundary(self, now: int) -> Boundary:
         """Do everything that happens between two steps."""
         result = Boundary()
-        self._end_step(now)
         self.swap_tokens = 0
+        self._end_step(now)
+        if self.admission.staged:
+            self._next_stages()
+        failed = self.failed
         extra_s = self._between_steps(result, now)
         extra_s += self.swap_tokens * self.swap_s_per_token
         self.swapped_tokens += self.swap_tokens
@@ -126,20 +133,15 @@ class DecodeNode:
             seconds = self.laws.decode.decode_s(self.name, len(self.batch), tokens) * noise + extra_s
             self.in_step = True
             self.boundary_ns = now + duration_ns(seconds)
-        elif self.memory.used == 0 and (self.queue or self.waiting):
-            self.boundary_ns = now  # a sequence failed: its place is free, and nothing else would wake the node
+        elif self.failed > failed and self.memory.used == 0 and (self.queue or self.waiting):
+            self.boundary_ns = now  # its place is free, and nothing else would wake the node
         else:
             self.boundary_ns = None
         return result
 
     def _between_steps(self, result: Boundary, now: int) -> float:
-        """Readmit, activate, reserve, grow. Returns the seconds that readmissions add to the next step."""
-        extra_s = self._readmit()
-        self._activate(result, now)
-        if not self.waiting:
-            self._reserve(result, now)
-        self._grow()
-        return extra_s
+        """Readmit, activate, reserve, grow in the order of this kind. Returns the seconds added to the next step."""
+        raise NotImplementedError
 
     def _end_step(self, now: int) -> None:
         if not self.in_step:
@@ -183,6 +185,15 @@ class DecodeNode:
             return 0.0
         return self.laws.prefill.prefill_s(self.name, request.context_tokens, 0.0)
 
+    def _preempt(self, request: Request) -> None:
+        """It has left and waits until it may run again."""
+        self.admission.next_stage(request)
+        last = self.discipline.readmission == "first_preempted"
+        self.waiting.insert(len(self.waiting) if last else 0, request)
+        self._swap(request)
+        request.preemptions += 1
+        self.preemptions += 1
+
     def _swap(self, request: Request) -> None:
         if self.discipline.preemption == "swap":
             self.swap_tokens += request.context_tokens
@@ -192,23 +203,10 @@ class DecodeNode:
         return (request.context_tokens - 1) // self.block_tokens
 
     def _fits(self, request: Request) -> bool:
-        """A preempted sequence has room for all of its context."""
+        """A preempted sequence has room for all of its context, and in stages for what it books."""
+        if self.admission.staged and not self._books(request):
+            return False
         return self.memory.need(request, request.context_tokens, self._matchable(request)) <= self.memory.free
-
-    def _readmit(self) -> float:
-        """Let preempted sequences run again. Returns the seconds that their recompute adds to the next step."""
-        seconds = 0.0
-        while self.waiting and len(self.running) < self.discipline.decode_max_seqs and self._fits(self.waiting[0]):
-            seconds += self._run(self.waiting[0])
-        return seconds
-
-    def _activate(self, result: Boundary, now: int) -> None:
-        while self.landed and len(self.running) < self.discipline.decode_max_seqs:
-            request = self.landed.popleft()
-            request.activated_ns = now
-            self.memory.register(request, request.prompt_tokens)
-            self.running.append(request)
-            result.activated.append(request)
 
     def _reserve(self, result: Boundary, now: int) -> None:
         per_boundary = self.discipline.reservations_per_boundary
@@ -222,7 +220,7 @@ class DecodeNode:
             kept_free = self.discipline.admission_reserve_blocks if before > 0 else 0
             if self.memory.need(request, request.context_tokens, full) + kept_free > self.memory.free:
                 return
-            if self.discipline.admission == "booked" and not self._books(request):
+            if self.discipline.admission != "blocks" and not self._books(request):
                 return
             self.queue.popleft()
             self.memory.refer(request, self.memory.leading(request, full, active=False))
@@ -235,11 +233,15 @@ class DecodeNode:
             result.reserved.append(request)
 
     def _books(self, request: Request) -> bool:
-        """Whether what is reserved or runs leaves room for this one, if all answers are as long as they were booked."""
-        placed = [*self.running, *self.reserved]
-        booked = [blocks_for(r.prompt_tokens + max(r.estimated_output, 0), self.block_tokens) for r in placed]
-        mine = blocks_for(request.prompt_tokens + max(request.estimated_output, 0), self.block_tokens)
-        return not booked or sum(booked) + mine <= self.capacity
+        return self.admission.fits(request, [*self.running, *self.reserved])
+
+    def _next_stages(self) -> None:
+        """Sequences at the end of their stage are admitted once more, or are preempted."""
+        for request in [r for r in self.batch if r.tokens_made == r.stage_end]:
+            self.admission.next_stage(request)
+            if not self._books(request):
+                self._leave(request)
+                self._preempt(request)
 
     def _wanted(self) -> list[tuple[Request, int]]:
         """What grows, and the tokens that it then holds."""
@@ -258,12 +260,9 @@ class DecodeNode:
             self._leave(youngest)
             if alone:
                 youngest.status = Status.FAILED
+                self.failed += 1
             else:
-                last = self.discipline.readmission == "first_preempted"
-                self.waiting.insert(len(self.waiting) if last else 0, youngest)
-                self._swap(youngest)
-                youngest.preemptions += 1
-                self.preemptions += 1
+                self._preempt(youngest)
                 preempted = True
         for request, tokens in wanted:
             self.memory.hold(request, tokens)

@@ -20,6 +20,7 @@ from policies.twin.itl import BINS
 from policies.twin.outcomes import NOT_YET, Counters, Noise, Replay, Status
 from policies.twin.reference.convert import as_replay, requests_of
 from policies.twin.reference.decode import DecodeNode
+from policies.twin.reference.decode_readmitting import ReadmittingNode
 from policies.twin.reference.decode_reserving import ReservingNode
 from policies.twin.reference.decode_state import DecodeState
 from policies.twin.reference.faults import closed, lose, timeline, too_large
@@ -64,8 +65,8 @@ class Pool:
             PrefillNode(p, node, block, discipline, laws, seed, noise, self.signals)
             for p, node in enumerate(cluster.prefill)
         ]
-        decode_node = ReservingNode if discipline.boundary_order == "reserve_first" else DecodeNode
-        self.decode = [
+        decode_node = ReservingNode if discipline.boundary_order == "reserve_first" else ReadmittingNode
+        self.decode: list[DecodeNode] = [
             decode_node(d, node, block, discipline, laws, seed, noise, swap_s_per_token(cluster))
             for d, node in enumerate(cluster.decode)
         ]

@@ -92,6 +92,7 @@ class Request:
     copies: set[int] = field(default_factory=set)  # places of prompt blocks that others had already
     reserved_blocks: int = 0  # that were taken for it when it was reserved
     reservation: int = 0  # its number among the reservations of its D
+    stage_end: int = 0  # answer tokens that D has admitted, where it admits them in stages
     rest_tokens: int = 0  # of its context that D must compute again before it makes tokens
     chunk_tokens: int = 0  # of those, the step under way computes so many
     stalled: bool = False  # it makes no token in the step under way

@@ -86,6 +86,32 @@ def test_d_takes_on_what_fits_as_it_was_booked(function):
 
 
 @BY
+@pytest.mark.parametrize(("blocks", "preempted"), [(8, [0, 0]), (7, [0, 1]), (6, [1, 0])])
+def test_a_sequence_whose_next_stage_does_not_fit_is_preempted(function, blocks: int, preempted: list[int]):
+    """Two prompts of two blocks book a block for their answers, and after 16 tokens one more, the older one first."""
+    load = tiny.workload(*[(0, 32, 30)] * 2, pairs=[(0, 0)] * 2)
+    rules = Discipline(chunk_tokens=128, admission="staged", stage_tokens=16)
+    found = run(function, load, rules, decode_blocks=blocks)
+    assert found.preemptions.tolist() == preempted
+    first, last = sorted(found.finished_ns)
+    if sum(preempted):
+        # It comes back when the other has ended: its context is computed again, then it makes the 14 other tokens.
+        again = round(tiny.laws().prefill.prefill_s("d0", 48, 0.0) * 1000, 6)
+        assert ms(np.array([last - first])) == [again + 14 * 5]
+    by_blocks = run(function, load, Discipline(chunk_tokens=128), decode_blocks=8)
+    assert first == by_blocks.finished_ns.min()
+
+
+@BY
+def test_a_prompt_waits_until_its_first_stage_fits(function):
+    load = tiny.workload(*[(0, 32, 10)] * 3, pairs=[(0, 0)] * 3)
+    rules = Discipline(chunk_tokens=128, admission="staged", stage_tokens=16)
+    found = run(function, load, rules, decode_blocks=6)
+    assert (found.transfer_started_ns[:2] == found.prefill_finished_ns[:2]).all()
+    assert found.transfer_started_ns[2] == found.finished_ns[:2].min()
+
+
+@BY
 def test_p_makes_the_first_token_and_a_lone_one_never_goes_to_d(function):
     load = tiny.workload((0, 40, 1), (100, 40, 3), pairs=[(0, 0)] * 2)
     result = run(function, load, replace(Discipline(chunk_tokens=64), first_token="prefill"))
@@ -117,6 +143,7 @@ def test_settings_that_contradict_each_other_are_refused():
         {"growth_lag": 2},
         {"swap_gbps": 0.0},
         {"admission_reserve_blocks": -1},
+        {"stage_tokens": 0},
         {"decode_prefix_reuse": True},
     ):
         with pytest.raises(TwinError):

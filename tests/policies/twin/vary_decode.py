@@ -25,7 +25,8 @@ def vary_decode(rng: Generator, scenario: Scenario) -> Scenario:
         swap_gbps=float(rng.choice([0.01, 1.0])),
         readmission="first_preempted" if rng.random() < 0.3 else "last_preempted",
         admission_reserve_blocks=int(rng.choice([0, 0, 0, 2, 10])),
-        admission="booked" if rng.random() < 0.25 else "blocks",
+        admission=str(rng.choice(["blocks", "blocks", "booked", "staged"])),
+        stage_tokens=int(rng.choice([1, 3, 8, 30])),
         first_token="prefill" if rng.random() < 0.25 else "decode",
         decode_prefix_reuse=shares and bool(rng.random() < 0.5),
     )
