@@ -230,7 +230,7 @@ def _incumbent(file: PoolFile, classes: dict[str, ClassFile]) -> Policy:
 
 def _search(file: PoolFile) -> SearchSettings:
     search = file.search
-    budget = Budget(search.trials, search.batch, search.patience, search.min_gain, search.startup)
+    budget = Budget(search.trials, search.batch, search.patience, search.min_gain, search.startup, search.class_loss)
     return SearchSettings(budget, search.loads, search.workers, search.seed)
 
 

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from policies.policy import Policy
-from policies.search import Budget, SearchResult, search
+from policies.search import Budget, SearchResult
 from policies.search_cases import Case
-from policies.search_families import Arm, arm, best_variants, choose_winner
-from policies.search_space import Space, apply, point_of
-from policies.search_workers import WorkerPool, point_scorer
+from policies.search_families import Arm, arm, choose_winner, family_spaces
+from policies.search_plan import (
+    CLASSES,
+    SHARED,
+    Progress,
+    Searches,
+    planned_trials,
+    search_classes,
+    search_families,
+    search_shared,
+)
+from policies.search_space import NO_FREEDOM, Freedom, Space, point_of
+from policies.search_workers import WorkerPool
 
 INCUMBENT = "incumbent"
 DEFAULT = "default"
-SEARCHED = "searched"
+SEARCHED, PER_CLASS = SHARED, CLASSES
 LOADS = (1.0, 1.15)
 """Loads of the train days: a policy tuned at one load falls off the cliff at the next."""
 
@@ -25,7 +35,8 @@ LOADS = (1.0, 1.15)
 class Candidates:
     """Arms in order of preference, the name of the one to test, and the search behind `searched`.
 
-    `summary`: plain values for the evidence: trials, why it stopped, knobs frozen and touched, the chosen point.
+    `summary`: plain values for the evidence: of every search its trials, why it stopped, knobs touched, the chosen
+    point; knobs that were frozen and why.
     """
 
     arms: tuple[Arm, ...]
@@ -54,41 +65,25 @@ def find_candidates(
     racks: int,
     seed: int,
     budget: Budget,
+    freedom: Freedom = NO_FREEDOM,
     warm_starts: Sequence[Policy] = (),
     context: str = "",
-    journal: Path | None = None,
-    progress: Callable[[int, int, float], None] | None = None,
+    journals: Path | None = None,
+    progress: Progress | None = None,
 ) -> Candidates:
-    """Search around `space.default`, score everything else on the same cases, choose the winner on train alone.
+    """Search around `space.default` and every family of `families` with the same budget, choose the winner on train.
 
-    `families`: the simple ones to put beside it; `racks`: of the pool (same-rack variants need two). `warm_starts`:
-    earlier winners of the searched family.
+    `racks`: of the pool (same-rack variants need two). `warm_starts`: earlier winners of the searched family.
+    `journals`: folder from which a killed night goes on. `context` names the inputs that the scores depend on.
     """
-    result = search(
-        space,
-        point_scorer(pool, space, cases),
-        seed=seed,
-        budget=budget,
-        starts=[point_of(space, policy) for policy in warm_starts],
-        context=context,
-        journal=journal,
-        progress=progress,
-    )
-    fixed = {INCUMBENT: incumbent, DEFAULT: space.default, SEARCHED: apply(space, result.chosen.point)}
-    scored = zip(fixed.items(), pool.by_policy(list(fixed.values()), cases), strict=True)
-    known = {name: arm(name, policy, scores) for (name, policy), scores in scored}
-    simple = best_variants(pool, families, space.default, racks, space.levels, cases)
-    arms = (known[INCUMBENT], known[DEFAULT], *simple, known[SEARCHED])
-    summary = {
-        "trials": len(result.trials),
-        "stopped": result.stopped,
-        "default_soft_frac": result.trials[0].value,
-        "best_soft_frac": result.best.value,
-        "chosen_soft_frac": result.chosen.value,
-        "chosen_trial": result.chosen.number,
-        "chosen_point": {k.name: k.value(result.chosen.point[k.name]) for k in space.knobs},
-        "distance_from_default": space.distance(result.chosen.point),
-        "frozen": dict(space.frozen),
-        "touched_bounds": list(result.touched),
-    }
+    simple = family_spaces(families, space.default, racks, space.levels, freedom)
+    planned = planned_trials(space, simple, budget)
+    searches = Searches(pool, cases, seed, budget, context, journals, progress, planned)
+    wide, result = search_shared(searches, space, [point_of(space, policy) for policy in warm_starts])
+    shared, own = search_classes(searches, wide, result)
+    last = {SEARCHED: shared} | ({} if own is None or own == shared else {PER_CLASS: own})
+    policies = {INCUMBENT: incumbent, DEFAULT: wide.default, **search_families(searches, simple), **last}
+    scored = zip(policies.items(), pool.by_policy(list(policies.values()), cases), strict=True)
+    arms = tuple(arm(name, policy, scores) for (name, policy), scores in scored)
+    summary = {"frozen": dict(space.frozen), "searches": searches.reports}
     return Candidates(arms, choose_winner(arms).name, result, summary)

@@ -1,4 +1,4 @@
-"""The search of shared weights: TPE in fixed batches by ask and tell, one coordinator, workers that only evaluate.
+"""The search of a space: TPE in fixed batches by ask and tell, one coordinator, workers that only evaluate.
 
 Every batch is a function of (seed, batch number, the trials before it in order): its sampler is built anew from those.
 So the winner does not depend on the number of workers or on how often the search was killed.
@@ -6,25 +6,27 @@ So the winner does not depend on the number of workers or on how often the searc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from features.errors import PolicyError
 from policies.search_journal import Journal
-from policies.search_space import Knob, Point, Space
-from policies.search_trials import Trial, best_of, nearest_within_one_error
+from policies.search_knobs import Knob
+from policies.search_space import Point, Space
+from policies.search_trials import Score, Trial, best_of, nearest_within_one_error, shortfalls
 
-Scores = tuple[float, tuple[float, ...]]
-"""Objective, and softened goodput by slice."""
+Evaluate = Callable[[Sequence[Point], Trial | None], Iterable[Score]]
+"""Points and the leader when their batch began -> their scores, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
     """`trials` at most, in batches of `batch`; stops after `patience` batches that gained less than `min_gain` goodput.
 
-    The first `startup` trials are the start points and then random ones.
+    The first `startup` trials are the start points and then random ones. `loss`: hard goodput that a class may lose
+    against the default before the trial counts as none; None = no limit.
     """
 
     trials: int = 96
@@ -32,6 +34,7 @@ class Budget:
     patience: int = 4
     min_gain: float = 0.0005
     startup: int = 16
+    loss: float | None = None
 
     def __post_init__(self) -> None:
         if not (self.trials >= 1 and self.batch >= 1 and self.patience >= 1 and self.startup >= 1):
@@ -54,7 +57,7 @@ class SearchResult:
 
 def search(
     space: Space,
-    evaluate: Callable[[Sequence[Point]], Iterable[Scores]],
+    evaluate: Evaluate,
     *,
     seed: int,
     budget: Budget,
@@ -65,7 +68,7 @@ def search(
 ) -> SearchResult:
     """Search `space` from its default and `starts`.
 
-    `evaluate` scores points, in their order, lazily if it can (each score is written to the journal as it comes).
+    `evaluate` scores points, in their order (each score is written to the journal as it comes).
     `context` names the inputs that the scores depend on (a digest): a journal of others is refused.
     `progress(done, at most, best so far)` is called after every batch.
     """
@@ -83,9 +86,10 @@ def search(
     while number < budget.trials:
         size = min(budget.batch, budget.trials - number)
         points = _batch(space, kept.trials[:number], queue[number : number + size], size, seed, batch_index, budget)
-        _finish(kept, points, number, evaluate)
+        leader = best_of(kept.trials[:number], budget.loss) if number else None
+        _finish(kept, points, leader, number, evaluate)
         number, batch_index = number + size, batch_index + 1
-        reached = best_of(kept.trials[:number]).value
+        reached = best_of(kept.trials[:number], budget.loss).value
         idle = 0 if reached > best_value + budget.min_gain else idle + 1
         best_value = max(best_value, reached)
         if progress is not None:
@@ -97,13 +101,12 @@ def search(
             stopped = "nothing to search"
             break
     trials = tuple(kept.trials[:number])
-    chosen = nearest_within_one_error(space, trials)
-    return SearchResult(trials, best_of(trials), chosen, stopped, _touched(space.knobs, chosen.point))
+    chosen = nearest_within_one_error(space, trials, loss=budget.loss)
+    touched = tuple(k.name for k in space.knobs if k.on_bound(chosen.point[k.name]))
+    return SearchResult(trials, best_of(trials, budget.loss), chosen, stopped, touched)
 
 
-def _finish(
-    kept: Journal, points: Sequence[Point], first: int, evaluate: Callable[[Sequence[Point]], Iterable[Scores]]
-) -> None:
+def _finish(kept: Journal, points: Sequence[Point], leader: Trial | None, first: int, evaluate: Evaluate) -> None:
     """Bring the journal to the end of this batch; what it already has must be what was asked now."""
     done = kept.trials[first : first + len(points)]
     for trial, point in zip(done, points, strict=False):
@@ -116,10 +119,8 @@ def _finish(
     missing = points[len(done) :]
     if not missing:
         return
-    scores: Iterator[Scores] = iter(evaluate(missing))
-    for at, point in enumerate(missing, start=first + len(done)):
-        value, slices = next(scores)
-        kept.add(Trial(at, point, value, slices))
+    for at, (point, score) in enumerate(zip(missing, evaluate(missing, leader), strict=True), start=first + len(done)):
+        kept.add(Trial(at, point, score))
 
 
 def _batch(
@@ -138,10 +139,18 @@ def _batch(
     )
     study = optuna.create_study(direction="maximize", sampler=sampler)
     study.add_trials(
-        [optuna.trial.create_trial(params=dict(t.point), distributions=axes, value=t.value) for t in before]
+        [
+            optuna.trial.create_trial(
+                params={name: _coordinate(axes[name], raw) for name, raw in t.point.items()},
+                distributions=axes,
+                value=t.value,
+                constraints={f"class {i}": short for i, short in enumerate(shortfalls(before[0], t, budget.loss))},
+            )
+            for t in before
+        ]
     )
     for point in points:
-        study.enqueue_trial(dict(point))
+        study.enqueue_trial({name: _coordinate(axes[name], raw) for name, raw in point.items()})
         study.ask(fixed_distributions=axes)
     while len(points) < size:
         asked = study.ask(fixed_distributions=axes).params
@@ -150,24 +159,20 @@ def _batch(
 
 
 def _axes(knobs: Sequence[Knob]) -> dict[str, Any]:
-    from optuna.distributions import FloatDistribution, IntDistribution
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     axes: dict[str, Any] = {}
     for knob in knobs:
-        if knob.whole:
+        if knob.scale == "choice":
+            axes[knob.name] = CategoricalDistribution(range(len(knob.choices)))
+        elif knob.scale == "whole":
             axes[knob.name] = IntDistribution(int(knob.low), int(knob.high))
         else:
             axes[knob.name] = FloatDistribution(knob.low, knob.high, log=True)
     return axes
 
 
-def _touched(knobs: Sequence[Knob], point: Mapping[str, float]) -> tuple[str, ...]:
-    """Searched numbers on a bound; a switched-off term and whole steps do not count."""
-    touched = []
-    for knob in knobs:
-        if knob.whole or knob.value(point[knob.name]) == 0.0:
-            continue
-        margin = (knob.high / knob.low) ** 0.01
-        if point[knob.name] >= knob.high / margin or point[knob.name] <= knob.low * margin:
-            touched.append(knob.name)
-    return tuple(touched)
+def _coordinate(axis: Any, raw: float) -> float:  # noqa: ANN401  # one of optuna's distributions
+    from optuna.distributions import FloatDistribution
+
+    return raw if isinstance(axis, FloatDistribution) else round(raw)

@@ -12,7 +12,7 @@ from policies import objective
 from policies.evidence.relaxation import relaxation_s
 from policies.objective import Goal, Outcome
 from policies.policy import Policy
-from policies.search import Scores
+from policies.search_trials import Score
 from policies.twin.cluster import Cluster
 from policies.twin.outcomes import Replay
 from policies.twin.workload import Workload
@@ -77,15 +77,17 @@ def score_case(case: Case, cluster: Cluster, workload: Workload, replay: Replay,
     )
 
 
-def search_scores(scores: Sequence[CaseScore]) -> Scores:
+def search_score(scores: Sequence[CaseScore]) -> Score:
     """One policy's cases as the search sees them.
 
     Objective: mean softened goodput over all cases. Slices: one per day and piece, the mean over the day's loads (the
-    loads of a day are the same traffic, no independent evidence).
+    loads of a day are the same traffic, no independent evidence). Classes: mean hard goodput over all cases.
     """
     days = sorted({s.case.day for s in scores})
     slices: list[float] = []
     for day in days:
         rows = np.array([s.slices for s in scores if s.case.day == day])
         slices += rows.mean(axis=0).tolist()
-    return float(np.mean([s.soft for s in scores])), tuple(slices)
+    by_class = [tuple(s.outcome.goodput_frac_by_class.values()) for s in scores]
+    classes = tuple(float(share) for share in np.mean(by_class, axis=0))
+    return Score(float(np.mean([s.soft for s in scores])), tuple(slices), classes)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from models.portable.estimators import Estimators
 from models.portable.transfer import egress, ingress, uplink
 from policies.objective import Goal
-from policies.search_space import TEMPERATURE_D, TEMPERATURE_P
+from policies.search_moves import DRAWS_D, DRAWS_P, TEMPERATURE_D, TEMPERATURE_P
 from policies.twin.cluster import Cluster
 from policies.twin.workload import Workload
 
@@ -33,7 +33,7 @@ def frozen_knobs(cluster: Cluster, estimators: Estimators, goal: Goal, workloads
         frozen["PrefixBenefit"] = "the logs carry no prompt blocks"
     if cluster.routers.count == 1 and cluster.routers.period_ns == 0:
         reason = "one router that sees the live state cannot herd"
-        frozen[TEMPERATURE_P] = frozen[TEMPERATURE_D] = reason
+        frozen |= dict.fromkeys((TEMPERATURE_P, TEMPERATURE_D, DRAWS_P, DRAWS_D), reason)
     return frozen
 
 

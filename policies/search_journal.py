@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from features.errors import PolicyError
-from policies.search_trials import Trial
+from policies.search_trials import Score, Trial
 
 
 class Journal:
@@ -49,7 +50,7 @@ class Journal:
         self.trials.append(trial)
         if self._path is None:
             return
-        row = {"trial": trial.number, "point": dict(trial.point), "value": trial.value, "slices": list(trial.slices)}
+        row = {"trial": trial.number, "point": dict(trial.point), **asdict(trial.score)}
         with self._path.open("ab") as file:
             file.write(_line(row))
             file.flush()
@@ -61,4 +62,5 @@ def _line(value: Mapping[str, Any]) -> bytes:
 
 
 def _trial(row: Mapping[str, Any]) -> Trial:
-    return Trial(int(row["trial"]), row["point"], float(row["value"]), tuple(row["slices"]))
+    score = Score(float(row["value"]), tuple(row["slices"]), tuple(row["classes"]), bool(row["whole"]))
+    return Trial(int(row["trial"]), row["point"], score)

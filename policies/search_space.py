@@ -1,7 +1,6 @@
-"""What the search may move: knobs with bounds, what stays at its default because no traffic can tell, and distances.
+"""What a search may move: knobs around a policy, what stays at its default because no traffic can tell, distances.
 
-A point is a plain mapping knob -> float. Knobs are searched on a log scale; a knob with `off_below` is switched off
-(its value is 0) below that, so that a term may leave the score. `apply` turns a point into a policy.
+A point is a plain mapping knob -> coordinate (`policies.search_knobs`); `apply` turns it into a policy.
 """
 
 from __future__ import annotations
@@ -9,58 +8,73 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import TypeAlias, cast
 
 from features.errors import PolicyError
-from policies.policy import Policy, Weights
+from policies.families.params import names, to_row
+from policies.families.registry import BY_NAME, params_of
+from policies.policy import DECODE_MOMENTS, DecodeMoment, Policy, Weights
+from policies.search_knobs import Knob, among, around
+from policies.search_moves import (
+    DRAWS_D,
+    DRAWS_P,
+    DWELL,
+    HALF_LIFE,
+    HYSTERESIS,
+    LEASE,
+    MOMENT,
+    OF_CLASS,
+    PARAMS,
+    QUANTILE,
+    RESERVE,
+    TEMPERATURE_D,
+    TEMPERATURE_P,
+    WEIGHTS,
+    level_at,
+    moved,
+    read,
+)
 
-Point = Mapping[str, float]
+Point: TypeAlias = Mapping[str, float]
 
-WEIGHTS = {
-    "PrefillCompute": 1,
-    "TransferTime": 2,
-    "DecodeWait": 3,
-    "ProjectedKVPressure": 4,
-    "SloRisk": 5,
-    "PrefixBenefit": 6,
-    "NeighbourHarm": 7,
-    "Crowd": 8,
+DELTA = 8.0
+"""A class's weight is at most so many times the shared one, or that part of it."""
+
+# low, high, off_below. Weights of times have no unit; the others are seconds.
+_BOUNDS: dict[str, tuple[float, float, float]] = {
+    "PrefillCompute": (0.02, 20.0, 0.0),
+    "TransferTime": (0.02, 20.0, 0.0),
+    "DecodeWait": (0.02, 20.0, 0.0),
+    "ProjectedKVPressure": (0.005, 30.0, 0.02),
+    "SloRisk": (0.005, 30.0, 0.02),
+    "PrefixBenefit": (0.02, 20.0, 0.05),
+    "NeighbourHarm": (2.5e-4, 1.0, 1e-3),
+    "Crowd": (0.005, 10.0, 0.02),
+    TEMPERATURE_P: (2.5e-5, 1.0, 1e-4),
+    TEMPERATURE_D: (2.5e-6, 0.1, 1e-5),
+    HYSTERESIS: (2.5e-4, 1.0, 1e-3),
+    DWELL: (0.025, 60.0, 0.1),
+    HALF_LIFE: (0.025, 60.0, 0.1),
+    LEASE: (0.5, 600.0, 0.0),
 }
-"""Place of each searched weight among a class's nine. PrefillWait (place 0) is 1 and fixes the scale."""
-
-QUANTILE = "quantile_step"
-RESERVE = "reserve_multiplier"
-TEMPERATURE_P = "temperature_p_s"
-TEMPERATURE_D = "temperature_d_s"
+_DRAWS = (2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True)
-class Knob:
-    """One searched number, log-uniform in [low, high]; below `off_below` it means 0. `whole`: integers, linear."""
+class Freedom:
+    """What a pool's routers can be told beside weights: `moments` when they can choose D, draws among so many nodes.
 
-    name: str
-    low: float
-    high: float
-    default: float
-    off_below: float = 0.0
-    whole: bool = False
+    `lease_s`: the pool's own. `sampled`: routers see samples, whose age and rates a policy can deal with.
+    """
 
-    def value(self, raw: float) -> float:
-        """What a raw coordinate means."""
-        return 0.0 if 0 < raw < self.off_below else raw
+    moments: tuple[DecodeMoment, ...] = ()
+    prefill: int = 1
+    decode: int = 1
+    sampled: bool = False
+    lease_s: float | None = None
 
-    def raw(self, value: float) -> float:
-        """The coordinate of a value, clipped to the bounds; all that is off has one coordinate."""
-        if self.off_below > 0 and value < self.off_below:
-            return math.sqrt(self.low * self.off_below)
-        return min(self.high, max(self.low, value))
 
-    def step(self, raw: float) -> float:
-        """Distance from the default as a part of the knob's range."""
-        here, there = self.raw(self.value(raw)), self.default
-        if self.whole:
-            return (here - there) / max(1.0, self.high - self.low)
-        return math.log(here / there) / math.log(self.high / self.low)
+NO_FREEDOM = Freedom()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,30 +95,58 @@ class Space:
         return math.sqrt(sum(k.step(point[k.name]) ** 2 for k in self.knobs))
 
 
-def space_around(default: Policy, frozen: Mapping[str, str], levels: Sequence[float]) -> Space:
-    """The space of shared weights around a policy.
+def space_around(
+    default: Policy, frozen: Mapping[str, str], levels: Sequence[float], freedom: Freedom = NO_FREEDOM
+) -> Space:
+    """The space of shared weights and of the router's own knobs around a policy of scored pairs.
 
     `frozen`: knob -> reason (see `search_identify.frozen_knobs`); `levels`: ascending quantile levels of the length
     table. The weights of the first class stand for all. Bounds grow where the default lies outside of them.
     """
     base = _unit_scale(default)
     shared = base.classes[0]
-    wanted = [_bounded(Knob(name, *_BOUNDS[name]), shared.weights[place]) for name, place in WEIGHTS.items()]
-    low_steps, high_steps = _quantile_steps(base, levels)
-    reasons = dict(frozen)
-    if low_steps == high_steps:
-        reasons.setdefault(QUANTILE, "the length law has one usable level")
-    if all(c.reserve_blocks == 0 for c in base.classes):
-        reasons.setdefault(RESERVE, "the default reserve is 0 blocks")
-    wanted += [
-        Knob(QUANTILE, low_steps, high_steps, 0.0, whole=True),
-        Knob(RESERVE, 0.25, 4.0, 1.0),
-        _bounded(Knob(TEMPERATURE_P, *_BOUNDS[TEMPERATURE_P]), base.temperature_p_s),
-        _bounded(Knob(TEMPERATURE_D, *_BOUNDS[TEMPERATURE_D]), base.temperature_d_s),
+    wanted = [around(name, _BOUNDS[name], shared.weights[place]) for name, place in WEIGHTS.items()]
+    wanted += _bookings(base, levels)
+    wanted += [around(name, _BOUNDS[name], getattr(base, name)) for name in (TEMPERATURE_P, TEMPERATURE_D)]
+    wanted += _router(base, freedom)
+    return _space(base, wanted, frozen, levels)
+
+
+def family_space(
+    default: Policy, frozen: Mapping[str, str], levels: Sequence[float], freedom: Freedom = NO_FREEDOM
+) -> Space:
+    """The space of a family that chooses P and D apart: its parameters, bookings where it heeds room, D's moment."""
+    family = BY_NAME[default.family]
+    places, row = names(family.params), default.params or to_row(params_of(default.family, ()))
+    wanted = []
+    for knob in family.knobs:
+        at = row[places.index(knob.name)]
+        if knob.names:
+            wanted.append(among(PARAMS + knob.name, tuple(sorted({at, *knob.tried})), at))
+        elif knob.low > 0:
+            wanted.append(around(PARAMS + knob.name, (knob.low, knob.high, 0.0), at))
+        else:
+            wanted.append(around(PARAMS + knob.name, (knob.high / 1000, knob.high, knob.high / 250), at))
+    if family.capacity:
+        wanted += _bookings(default, levels)
+    wanted += [k for k in _router(default, freedom) if k.name == MOMENT and not family.router]
+    return _space(default, wanted, frozen, levels)
+
+
+def delta_space(shared: Policy, frozen: Mapping[str, str], levels: Sequence[float]) -> Space:
+    """The space of weights of single classes around shared ones, as multipliers; weights that are 0 stay so."""
+    wanted = [
+        Knob(f"{c.name}{OF_CLASS}{weight}", 1 / DELTA, DELTA, 1.0)
+        for c in shared.classes
+        for weight, place in WEIGHTS.items()
+        if c.weights[place] > 0 and weight not in frozen
     ]
-    knobs = tuple(k for k in wanted if k.name not in reasons)
-    kept = tuple((k.name, reasons[k.name]) for k in wanted if k.name in reasons)
-    return Space(base, knobs, kept, tuple(levels))
+    return Space(shared, tuple(wanted) if len(shared.classes) > 1 else (), (), tuple(levels))
+
+
+def widened(space: Space, touched: Sequence[str], factor: float = 8.0) -> Space:
+    """The space with room beyond the bounds of these knobs."""
+    return replace(space, knobs=tuple(k.wider(factor) if k.name in touched else k for k in space.knobs))
 
 
 def apply(space: Space, point: Point) -> Policy:
@@ -112,26 +154,11 @@ def apply(space: Space, point: Point) -> Policy:
     unknown = set(point) ^ {k.name for k in space.knobs}
     if unknown:
         raise PolicyError("a point names exactly the knobs of its space", value=sorted(unknown))
-    value = {k.name: k.value(point[k.name]) for k in space.knobs}
-    classes = []
-    for cls in space.default.classes:
-        weights = list(cls.weights)
-        for name, place in WEIGHTS.items():
-            weights[place] = value.get(name, space.default.classes[0].weights[place])
-        classes.append(
-            replace(
-                cls,
-                weights=cast(Weights, tuple(weights)),
-                quantile=shifted_level(space.levels, cls.quantile, round(value.get(QUANTILE, 0.0))),
-                reserve_blocks=cls.reserve_blocks * value.get(RESERVE, 1.0),
-            )
-        )
-    return replace(
-        space.default,
-        classes=tuple(classes),
-        temperature_p_s=value.get(TEMPERATURE_P, space.default.temperature_p_s),
-        temperature_d_s=value.get(TEMPERATURE_D, space.default.temperature_d_s),
-    )
+    policy = space.default
+    for knob in space.knobs:
+        if point[knob.name] != knob.default:
+            policy = moved(policy, knob.name, knob.value(point[knob.name]), space.levels)
+    return policy
 
 
 def point_of(space: Space, policy: Policy) -> dict[str, float]:
@@ -143,58 +170,49 @@ def point_of(space: Space, policy: Policy) -> dict[str, float]:
             hint=f"{space.default.family} with {len(space.default.classes)} classes",
         )
     warm = _unit_scale(policy)
-    count = len(warm.classes)
-    found = {n: sum(c.weights[place] for c in warm.classes) / count for n, place in WEIGHTS.items()}
-    found[TEMPERATURE_P], found[TEMPERATURE_D] = warm.temperature_p_s, warm.temperature_d_s
-    pairs = list(zip(warm.classes, space.default.classes, strict=True))
-    reserves = [w.reserve_blocks / d.reserve_blocks for w, d in pairs if d.reserve_blocks > 0]
-    found[RESERVE] = sum(reserves) / len(reserves) if reserves else 1.0
-    steps = [_level_at(space.levels, w.quantile) - _level_at(space.levels, d.quantile) for w, d in pairs]
-    found[QUANTILE] = float(round(sum(steps) / len(steps)))
-    return {k.name: k.raw(found[k.name]) for k in space.knobs}
+    return {k.name: k.raw(read(warm, k.name, space.default, space.levels)) for k in space.knobs}
 
 
-def shifted_level(levels: Sequence[float], level: float, steps: int) -> float:
-    """The level `steps` places further in the table, at its end at most; a level that is not in the table stays."""
-    if steps == 0:
-        return level
-    return levels[min(len(levels) - 1, max(0, _level_at(levels, level) + steps))]
+def _space(base: Policy, wanted: Sequence[Knob], frozen: Mapping[str, str], levels: Sequence[float]) -> Space:
+    reasons = dict(frozen)
+    low, high = _quantile_steps(base, levels)
+    if low == high:
+        reasons.setdefault(QUANTILE, "the length law has one usable level")
+    if all(c.reserve_blocks == 0 for c in base.classes):
+        reasons.setdefault(RESERVE, "the default reserve is 0 blocks")
+    kept = tuple((k.name, reasons[k.name]) for k in wanted if k.name in reasons)
+    return Space(base, tuple(k for k in wanted if k.name not in reasons), kept, tuple(levels))
 
 
-# low, high, default (set later), off_below. Weights of times have no unit; the others are seconds.
-_BOUNDS: dict[str, tuple[float, float, float, float]] = {
-    "PrefillCompute": (0.02, 20.0, 1.0, 0.0),
-    "TransferTime": (0.02, 20.0, 1.0, 0.0),
-    "DecodeWait": (0.02, 20.0, 1.0, 0.0),
-    "ProjectedKVPressure": (0.005, 30.0, 1.0, 0.02),
-    "SloRisk": (0.005, 30.0, 1.0, 0.02),
-    "PrefixBenefit": (0.02, 20.0, 1.0, 0.05),
-    "NeighbourHarm": (2.5e-4, 1.0, 1.0, 1e-3),
-    "Crowd": (0.005, 10.0, 1.0, 0.02),
-    TEMPERATURE_P: (2.5e-5, 1.0, 1.0, 1e-4),
-    TEMPERATURE_D: (2.5e-6, 0.1, 1.0, 1e-5),
-}
+def _bookings(base: Policy, levels: Sequence[float]) -> list[Knob]:
+    low, high = _quantile_steps(base, levels)
+    return [Knob(QUANTILE, low, high, 0.0, whole=True), Knob(RESERVE, 0.25, 4.0, 1.0)]
 
 
-def _bounded(knob: Knob, default: float) -> Knob:
-    """The knob with its default, and bounds wide enough to hold it."""
-    if default > 0 or knob.off_below > 0:
-        wide = replace(knob, low=min(knob.low, default) if default > 0 else knob.low, high=max(knob.high, default))
-        if 0 < default < wide.off_below:
-            wide = replace(wide, off_below=default, low=default / 4)
-        return replace(wide, default=wide.raw(default))
-    raise PolicyError(f"`{knob.name} > 0` must hold in a policy that the search starts from", value=default)
+def _router(base: Policy, freedom: Freedom) -> list[Knob]:
+    """Knobs of the router itself; where there is one way only there is none."""
+    found = []
+    if len(freedom.moments) > 1:
+        places = tuple(sorted(float(DECODE_MOMENTS.index(m)) for m in {*freedom.moments, base.decode_moment}))
+        found.append(among(MOMENT, places, float(DECODE_MOMENTS.index(base.decode_moment))))
+    for name, nodes in ((DRAWS_P, freedom.prefill), (DRAWS_D, freedom.decode)):
+        now = float(getattr(base, name))
+        choices = tuple(sorted({0.0, now, *(float(n) for n in _DRAWS if n < nodes)}))
+        if len(choices) > 1:
+            found.append(among(name, choices, now))
+    if freedom.sampled:
+        found += [around(name, _BOUNDS[name], getattr(base, name)) for name in (HYSTERESIS, DWELL, HALF_LIFE)]
+        lease_s = base.lease_s or freedom.lease_s
+        if lease_s is not None:
+            found.append(around(LEASE, _BOUNDS[LEASE], lease_s))
+    return found
 
 
 def _quantile_steps(policy: Policy, levels: Sequence[float]) -> tuple[int, int]:
     """Steps that change some class's level, down to the median and at most two either way."""
     floor = next((i for i, level in enumerate(levels) if level >= 0.5), 0)
-    at = [_level_at(levels, c.quantile) for c in policy.classes]
+    at = [level_at(levels, c.quantile) for c in policy.classes]
     return max(-2, min(0, floor - min(at))), min(2, max(0, len(levels) - 1 - max(at)))
-
-
-def _level_at(levels: Sequence[float], level: float) -> int:
-    return min(range(len(levels)), key=lambda i: abs(levels[i] - level)) if levels else 0
 
 
 def _unit_scale(policy: Policy) -> Policy:
@@ -210,4 +228,5 @@ def _unit_scale(policy: Policy) -> Policy:
         classes=classes,
         temperature_p_s=policy.temperature_p_s / scale,
         temperature_d_s=policy.temperature_d_s / scale,
+        hysteresis_s=policy.hysteresis_s / scale,
     )

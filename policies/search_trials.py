@@ -11,21 +11,54 @@ from policies.search_space import Point, Space
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
-    """One evaluated point. `slices`: softened goodput by slice of traffic, the same slices in every trial of a search.
+class Score:
+    """What a point scored. `slices`: softened goodput by slice of traffic, the same slices in every whole trial.
 
-    `value` is what the search climbs, the mean of goodput over train days and loads.
+    `value` is what the search climbs, the mean of softened goodput over train days and loads. `classes`: hard goodput
+    of every SLO class. Not `whole`: the race gave it up after these slices, and `value` is the leader's less the mean
+    it was behind.
     """
+
+    value: float
+    slices: tuple[float, ...]
+    classes: tuple[float, ...] = ()
+    whole: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One evaluated point."""
 
     number: int
     point: Point
-    value: float
-    slices: tuple[float, ...]
+    score: Score
+
+    @property
+    def value(self) -> float:
+        """The score's."""
+        return self.score.value
+
+    @property
+    def slices(self) -> tuple[float, ...]:
+        """The score's."""
+        return self.score.slices
 
 
-def best_of(trials: Sequence[Trial]) -> Trial:
-    """The highest value; equals: the earliest."""
-    return min(trials, key=lambda t: (-t.value, t.number))
+def best_of(trials: Sequence[Trial], loss: float | None = None) -> Trial:
+    """The highest value of those that ran whole and keep the limits; equals: the earliest."""
+    return min(eligible(trials, loss), key=lambda t: (-t.value, t.number))
+
+
+def eligible(trials: Sequence[Trial], loss: float | None = None) -> list[Trial]:
+    """Trials that ran whole and in which no class loses more than `loss` against the first, the default."""
+    return [t for t in trials if t.score.whole and all(short <= 0 for short in shortfalls(trials[0], t, loss))]
+
+
+def shortfalls(default: Trial, trial: Trial, loss: float | None) -> tuple[float, ...]:
+    """By how much hard goodput of each class misses its limit (the default's less `loss`); 0 or less is kept."""
+    if loss is None:
+        return ()
+    return tuple(was - loss - now for was, now in zip(default.score.classes, trial.score.classes, strict=True))
 
 
 def within_one_error(best: Sequence[float], other: Sequence[float]) -> bool:
@@ -37,11 +70,14 @@ def within_one_error(best: Sequence[float], other: Sequence[float]) -> bool:
     return float(lead.mean()) <= error
 
 
-def nearest_within_one_error(space: Space, trials: Sequence[Trial], *, top: int = 20) -> Trial:
+def nearest_within_one_error(
+    space: Space, trials: Sequence[Trial], *, top: int = 20, loss: float | None = None
+) -> Trial:
     """Of the `top` trials and the default, the one nearest to the default that the best does not lead by more than one
     standard error. A gain that the traffic cannot show is no reason to move a weight."""
-    best = best_of(trials)
-    ranked = sorted(trials, key=lambda t: (-t.value, t.number))[:top]
-    at_default = [t for t in trials if space.distance(t.point) == 0.0]
+    able = eligible(trials, loss)
+    best = best_of(trials, loss)
+    ranked = sorted(able, key=lambda t: (-t.value, t.number))[:top]
+    at_default = [t for t in able if space.distance(t.point) == 0.0]
     close = [t for t in (*ranked, *at_default) if within_one_error(best.slices, t.slices)]
     return min(close, key=lambda t: (space.distance(t.point), -t.value, t.number))

@@ -9,15 +9,13 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from types import TracebackType
 
 from features.errors import PolicyError
 from policies.policy import Policy
-from policies.search import Scores
-from policies.search_cases import Case, CaseScore, Evaluator, EvaluatorFactory, search_scores
-from policies.search_space import Point, Space, apply
+from policies.search_cases import Case, CaseScore, Evaluator, EvaluatorFactory
 
 Task = tuple[Policy, Case]
 
@@ -68,18 +66,6 @@ class WorkerPool:
         flat = self.scores([(policy, case) for policy in policies for case in cases])
         for _ in policies:
             yield tuple(next(flat) for _ in cases)
-
-
-def point_scorer(
-    pool: WorkerPool, space: Space, cases: Sequence[Case]
-) -> Callable[[Sequence[Point]], Iterator[Scores]]:
-    """What `search.search` calls: points to their scores over the train cases."""
-
-    def scorer(points: Sequence[Point]) -> Iterator[Scores]:
-        for scores in pool.by_policy([apply(space, point) for point in points], cases):
-            yield search_scores(scores)
-
-    return scorer
 
 
 def _begin(factory: EvaluatorFactory) -> None:

@@ -13,10 +13,11 @@ from pipelines.night.inputs import Inputs
 from pipelines.night.reserve import safety_reserve
 from pipelines.night.workloads import window_traffic
 from pipelines.settings import Pool
-from policies.policy import Policy, Weights, default_policy
+from policies.policy import DECODE_MOMENTS, Policy, Weights, default_policy
 from policies.risk import risk_table
 from policies.search_identify import frozen_knobs
-from policies.search_space import Space, space_around
+from policies.search_space import Freedom, Space, space_around
+from policies.twin.cluster import Cluster
 from policies.twin.workload import Workload
 
 SEARCHED_FAMILY = "routecal"
@@ -28,12 +29,14 @@ class Contest:
     """What meets what. `space.default` is the default policy; `incumbent` what is in force for the night's day.
 
     `days`: part of the split -> names of its workloads. `frozen` knobs and the reserve stand in the evidence.
+    `freedom`: what the pool's routers can be told beside weights.
     """
 
     space: Space
     incumbent: Policy
     reserve_blocks: float
     days: Mapping[str, tuple[str, ...]]
+    freedom: Freedom
 
 
 def window_names(inputs: Inputs) -> Mapping[str, tuple[tuple[str, Window], ...]]:
@@ -67,18 +70,30 @@ def contest(
     classes = [replace(c, reserve_blocks=c.reserve_blocks or reserve) for c in pool.classes]
     default = default_policy(classes, risk=fitted.estimators.risk, family=family)
     default = replace(default, decode_moment=pool.moment_of(family))
+    freedom = _freedom(pool, inputs.cluster)
     frozen = frozen_knobs(inputs.cluster, fitted.estimators, pool.goal, list(workloads.values()))
     if not inputs.capability.reaches("hashes"):
         default = _without_prefix(default)
         frozen["PrefixBenefit"] = "the logs do not carry prompt blocks"
     if family != SEARCHED_FAMILY:
-        space = space_around(default, frozen, fitted.estimators.length.levels)
+        space = space_around(default, frozen, fitted.estimators.length.levels, freedom)
         reason = f"the router cannot run the family {SEARCHED_FAMILY}, which alone has weights"
         space = replace(space, knobs=(), frozen=(*space.frozen, *((k.name, reason) for k in space.knobs)))
     else:
-        space = space_around(default, frozen, fitted.estimators.length.levels)
+        space = space_around(default, frozen, fitted.estimators.length.levels, freedom)
     names = {part: tuple(name for name, _ in held) for part, held in window_names(inputs).items()}
-    return Contest(space, _with_risk(incumbent, fitted.estimators), reserve, names)
+    return Contest(space, _with_risk(incumbent, fitted.estimators), reserve, names, freedom)
+
+
+def _freedom(pool: Pool, cluster: Cluster) -> Freedom:
+    routers = cluster.routers
+    return Freedom(
+        moments=() if pool.decode_chosen else DECODE_MOMENTS,
+        prefill=len(cluster.prefill),
+        decode=len(cluster.decode),
+        sampled=routers.period_ns > 0,
+        lease_s=routers.lease_ns / 1e9,
+    )
 
 
 def _without_prefix(policy: Policy) -> Policy:

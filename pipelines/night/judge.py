@@ -23,7 +23,8 @@ from policies.evidence.fidelity import ForcedReplay, forced_placement_gate
 from policies.evidence.gates import Gate
 from policies.policy import Policy
 from policies.search_cases import CaseScore
-from policies.search_families import choose_winner, variants
+from policies.search_families import choose_winner, family_spaces
+from policies.search_plan import planned_trials
 from policies.search_replay import ReplayFactory, save_workloads
 from policies.search_workers import Task, WorkerPool
 from policies.twin.replay import replay
@@ -32,7 +33,7 @@ from policies.twin.workload import Workload
 Progress: TypeAlias = Callable[[str, int, int], None]
 """(stage, done, of how many; 0 = unknown)."""
 _KEPT_S = 86_400
-_FIXED_ARMS = 3
+_FIXED_ARMS = 4
 
 
 class CountingPool(WorkerPool):
@@ -100,13 +101,11 @@ def replaying(
 
 def search_replays(pool: Pool, inputs: Inputs, match: Contest) -> int:
     """Replays that `find` makes at most."""
-    racks, levels = len(inputs.cluster.racks), match.space.levels
-    simple = sum(
-        len(grid) for family in _simple(pool) for grid in variants(family, match.space.default, racks, levels).values()
-    )
+    space, racks = match.space, len(inputs.cluster.racks)
+    simple = family_spaces(_simple(pool), space.default, racks, space.levels, match.freedom)
     cases = train_cases(match.days["train"], pool.search.loads)
-    trials = pool.search.budget.trials if match.space.knobs else 1
-    return (trials + _FIXED_ARMS + simple) * len(cases)
+    trials = planned_trials(space, simple, pool.search.budget)
+    return (trials + _FIXED_ARMS + len(simple)) * len(cases)
 
 
 def find(
@@ -116,7 +115,7 @@ def find(
     match: Contest,
     *,
     context: str,
-    journal: Path | None = None,
+    journals: Path | None = None,
     progress: Callable[[int, int, float], None] | None = None,
 ) -> Candidates:
     """Candidates on the train windows. The winner is of a family that the pool's router can run."""
@@ -130,7 +129,8 @@ def find(
         seed=pool.search.seed,
         budget=pool.search.budget,
         context=context,
-        journal=journal,
+        freedom=match.freedom,
+        journals=journals,
         progress=progress,
     )
     able = [a for a in found.arms if a.policy.family in pool.families]

@@ -66,10 +66,10 @@ def search_candidates(
     *,
     runs: Path,
 ) -> Candidates:
-    """Search on the train windows; its journal lies under `runs` and belongs to what the scores depend on."""
+    """Search on the train windows; its journals lie under `runs` and belong to what the scores depend on."""
     context = making.draft(pool, inputs, fitted, match.space.default, incumbent).decision_hash or ""
-    name = f"{pool.name}-{inputs.day.isoformat()}-{context.removeprefix('sha256:')[:16]}.jsonl"
-    return find(workers, pool, inputs, match, context=context, journal=runs / "search" / name)
+    name = f"{pool.name}-{inputs.day.isoformat()}-{context.removeprefix('sha256:')[:16]}"
+    return find(workers, pool, inputs, match, context=context, journals=runs / "search" / name)
 
 
 def judged_once(

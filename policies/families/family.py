@@ -19,12 +19,16 @@ NaN = unknown; never infinite. Keys may depend on the other candidates, never on
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """A parameter that the search moves: its bounds, and the values that it tries beside the default."""
+    """A parameter that the search moves: its bounds, and the values that it tries first beside the default.
+
+    `names`: those values and the default are the only ones. A lower bound of 0 is a parameter that can be off.
+    """
 
     name: str
     low: float
     high: float
     tried: tuple[float, ...] = ()
+    names: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,8 +96,8 @@ FAMILIES = (
         "policies.families.sglang_cache_aware_kernel",
         params=Params,
         knobs=(
-            Knob("prefill_policy", 0, 4, (1, 4)),
-            Knob("decode_policy", 0, 4, (1, 4)),
+            Knob("prefill_policy", 0, 4, (1, 4), names=True),
+            Knob("decode_policy", 0, 4, (1, 4), names=True),
             Knob("cache_threshold", 0.0, 1.0, (0.1, 0.6)),
             Knob("balance_abs_threshold", 0.0, 1024.0, (4.0, 16.0)),
             Knob("balance_rel_threshold", 1.0, 8.0, (1.1,)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,9 @@ import pytest
 from features.errors import PolicyError
 from policies import search_space
 from policies.policy import ClassPolicy, default_policy
-from policies.search import Budget, Scores, SearchResult, search
+from policies.search import Budget, SearchResult, search
 from policies.search_space import Point, Space
-from policies.search_trials import Trial, nearest_within_one_error
+from policies.search_trials import Score, Trial, best_of, nearest_within_one_error
 
 SMALL = Budget(trials=40, batch=8, patience=40, startup=8)
 
@@ -23,12 +24,12 @@ def space(frozen: Sequence[str] = ("reserve_multiplier", "temperature_p_s", "tem
     return search_space.space_around(policy, dict.fromkeys(frozen, "test"), (0.5, 0.7, 0.9))
 
 
-def hill(points: Sequence[Point]) -> Iterable[Scores]:
+def hill(points: Sequence[Point], leader: Trial | None = None) -> Iterable[Score]:
     """Goodput that is best at SloRisk 5 and PrefillCompute 0.2."""
     for point in points:
         off = abs(math.log(point["SloRisk"] / 5.0)) + abs(math.log(point["PrefillCompute"] / 0.2))
         value = 0.95 - 0.05 * off
-        yield value, tuple(value + 0.001 * i for i in range(8))
+        yield Score(value, tuple(value + 0.001 * i for i in range(8)))
 
 
 def run(seed: int = 3, journal: Path | None = None, budget: Budget = SMALL) -> SearchResult:
@@ -56,7 +57,7 @@ def test_a_killed_search_resumes_to_the_same_winner(tmp_path: Path, after: int) 
     path = tmp_path / "search.jsonl"
     left = after
 
-    def dying(points: Sequence[Point]) -> Iterator[Scores]:
+    def dying(points: Sequence[Point], leader: Trial | None) -> Iterator[Score]:
         nonlocal left
         for score in hill(points):
             if left == 0:
@@ -82,7 +83,7 @@ def test_a_journal_of_another_search_is_refused(tmp_path: Path) -> None:
 def test_no_gain_stops_early() -> None:
     flat = search(
         space(),
-        lambda points: [(0.9, (0.9, 0.9)) for _ in points],
+        lambda points, _: [Score(0.9, (0.9, 0.9)) for _ in points],
         seed=1,
         budget=Budget(trials=80, batch=4, patience=3, startup=8),
     )
@@ -93,7 +94,9 @@ def test_no_gain_stops_early() -> None:
 
 def test_a_space_without_knobs_scores_the_default_only() -> None:
     every = [*search_space.WEIGHTS, "quantile_step", "reserve_multiplier", "temperature_p_s", "temperature_d_s"]
-    result = search(space(every), lambda points: [(0.5, (0.5, 0.5)) for _ in points], seed=1, budget=Budget(batch=1))
+    result = search(
+        space(every), lambda points, _: [Score(0.5, (0.5, 0.5)) for _ in points], seed=1, budget=Budget(batch=1)
+    )
     assert len(result.trials) == 1
     assert result.stopped == "nothing to search"
 
@@ -112,7 +115,7 @@ def test_progress_reports_every_batch() -> None:
 
 
 def _trial(number: int, slo_risk: float, slices: tuple[float, ...]) -> Trial:
-    return Trial(number, {**space().default_point(), "SloRisk": slo_risk}, sum(slices) / len(slices), slices)
+    return Trial(number, {**space().default_point(), "SloRisk": slo_risk}, Score(sum(slices) / len(slices), slices))
 
 
 def test_within_one_error_the_nearest_to_the_default_is_taken() -> None:
@@ -129,8 +132,32 @@ def test_the_default_stays_where_nothing_is_gained() -> None:
 
 
 def test_a_bound_that_the_winner_lies_on_is_named() -> None:
-    def more_is_better(points: Sequence[Point]) -> Iterable[Scores]:
-        return [(point["DecodeWait"], (point["DecodeWait"],) * 2) for point in points]
+    def more_is_better(points: Sequence[Point], leader: Trial | None) -> Iterable[Score]:
+        return [Score(point["DecodeWait"], (point["DecodeWait"],) * 2) for point in points]
 
     top = {**space().default_point(), "DecodeWait": 20.0}
     assert search(space(), more_is_better, seed=1, budget=SMALL, starts=[top]).touched == ("DecodeWait",)
+
+
+def test_a_trial_in_which_a_class_loses_too_much_counts_as_none() -> None:
+    def sacrifice(points: Sequence[Point], leader: Trial | None) -> Iterable[Score]:
+        """More SloRisk is better for all and worse for the second class."""
+        for point in points:
+            risk = min(point["SloRisk"], 20.0)
+            yield Score(0.5 + 0.02 * risk, (0.5 + 0.02 * risk,) * 4, (0.5, 0.9 - 0.01 * risk))
+
+    free = search(space(), sacrifice, seed=3, budget=SMALL)
+    bound = search(space(), sacrifice, seed=3, budget=replace(SMALL, loss=0.05))
+    assert free.best.point["SloRisk"] > 15
+    assert 4 < bound.best.point["SloRisk"] <= 6.0 + 1e-9
+    assert bound.best == best_of(bound.trials, 0.05)
+    # The sampler was told: it looks within the limit more often than without one.
+    asked = [sum(t.point["SloRisk"] <= 6 for t in found.trials[8:]) for found in (free, bound)]
+    assert asked[1] > asked[0]
+
+
+def test_what_the_race_gave_up_is_neither_best_nor_chosen() -> None:
+    whole = _trial(0, 1.0, (0.8, 0.8, 0.8, 0.8))
+    lost = Trial(1, {**space().default_point(), "SloRisk": 2.0}, Score(0.9, (0.9,), whole=False))
+    assert best_of([whole, lost]).number == 0
+    assert nearest_within_one_error(space(), [whole, lost]).number == 0

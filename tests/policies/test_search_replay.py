@@ -17,9 +17,10 @@ from policies.policy import ClassPolicy, Policy, default_policy
 from policies.search import Budget, search
 from policies.search_cases import Case
 from policies.search_identify import frozen_knobs
+from policies.search_race import racer
 from policies.search_replay import ReplayFactory, load_workload, save_workloads
 from policies.search_space import space_around
-from policies.search_workers import WorkerPool, point_scorer
+from policies.search_workers import WorkerPool
 from policies.twin.workload import Arrivals, Workload
 from tests.policies import world
 from tests.policies.twin.scenarios import make_arrivals
@@ -81,7 +82,7 @@ def test_a_search_on_the_twin_gains_or_stays(tmp_path: Path) -> None:
     cases = [Case(day, load) for day in ("d1", "d2") for load in (1.0, 1.15)]
     with WorkerPool(factory, 1) as pool:
         found = search(
-            space, point_scorer(pool, space, cases), seed=1, budget=Budget(trials=16, batch=4, startup=4, patience=9)
+            space, racer(pool, space, cases), seed=1, budget=Budget(trials=16, batch=4, startup=4, patience=9)
         )
     assert found.best.value >= found.trials[0].value
     assert len(found.best.slices) == 8

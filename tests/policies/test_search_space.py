@@ -13,11 +13,12 @@ from models.portable.estimators import Estimators
 from models.portable.steps import StepLaw, one_type
 from models.portable.transfer import TransferLaw
 from policies import search_space
+from policies.families.registry import params_of
 from policies.lengths import constant_length
 from policies.objective import ClassTarget, Goal
-from policies.policy import ClassPolicy, Policy, default_policy
+from policies.policy import DECODE_MOMENTS, ClassPolicy, Policy, default_policy
 from policies.search_identify import frozen_knobs
-from policies.search_space import Space
+from policies.search_space import Freedom, Space
 from policies.twin.cluster import Node, RouterSetup, Uplink
 from tests.policies import world
 
@@ -115,7 +116,8 @@ def _estimators(factors: Mapping[str, float]) -> Estimators:
 
 def test_a_homogeneous_pool_freezes_what_it_cannot_tell() -> None:
     frozen = frozen_knobs(world.cluster(), _estimators({"p0": 1.01}), world.GOAL, [world.workload(10)])
-    assert set(frozen) == {"PrefillCompute", "TransferTime", "PrefixBenefit", "temperature_p_s", "temperature_d_s"}
+    herding = {"temperature_p_s", "temperature_d_s", "draws_p", "draws_d"}
+    assert set(frozen) == {"PrefillCompute", "TransferTime", "PrefixBenefit", *herding}
 
 
 def test_a_pool_with_structure_freezes_nothing() -> None:
@@ -132,3 +134,57 @@ def test_a_pool_with_structure_freezes_nothing() -> None:
 def test_without_targets_there_is_no_risk_to_weigh() -> None:
     frozen = frozen_knobs(world.cluster(), _estimators({}), Goal((ClassTarget("a"), ClassTarget("b"))), [])
     assert "SloRisk" in frozen
+
+
+FREE = Freedom(moments=DECODE_MOMENTS, prefill=4, decode=16, sampled=True, lease_s=60.0)
+
+
+def test_the_router_s_own_knobs_move_too() -> None:
+    wide = search_space.space_around(default(), {}, LEVELS, FREE)
+    assert search_space.apply(wide, wide.default_point()) == default()
+    draws = {k.name: k.choices for k in wide.knobs if k.name.startswith("draws")}
+    assert draws == {"draws_p": (0.0, 2.0), "draws_d": (0.0, 2.0, 4.0, 8.0)}
+    point = {**wide.default_point(), "decode_moment": 2.0, "draws_d": 1.0, "hysteresis_s": 0.05, "dwell_s": 2.0}
+    point |= {"half_life_s": 3.0, "lease_s": 5.0}
+    policy = search_space.apply(wide, point)
+    assert (policy.decode_moment, policy.draws_d, policy.hysteresis_s, policy.dwell_s) == ("handoff", 2, 0.05, 2.0)
+    assert (policy.half_life_s, policy.lease_s) == (3.0, 5.0)
+    assert search_space.point_of(wide, policy) == point
+
+
+def test_where_there_is_one_way_only_there_is_no_knob() -> None:
+    few = search_space.space_around(default(), {}, LEVELS, Freedom(("arrival",), prefill=2, decode=2))
+    assert {k.name for k in few.knobs} == {k.name for k in space().knobs}
+
+
+def test_a_family_s_parameters_are_knobs() -> None:
+    dynamo = replace(default(), family="dynamo_cost")
+    moves = search_space.family_space(dynamo, {}, LEVELS)
+    name = "params.prefill.overlap_score_credit"
+    policy = search_space.apply(moves, {**moves.default_point(), name: 2.5})
+    assert params_of("dynamo_cost", policy.params).prefill.overlap_score_credit == 2.5
+    off = search_space.apply(moves, {**moves.default_point(), name: 0.01})
+    assert params_of("dynamo_cost", off.params).prefill.overlap_score_credit == 0.0
+    assert search_space.point_of(moves, policy)[name] == 2.5
+
+
+def test_weights_of_one_class_are_multiples_of_the_shared_ones() -> None:
+    deltas = search_space.delta_space(default(), {"PrefillCompute": "all alike"}, LEVELS)
+    names = {k.name for k in deltas.knobs}
+    assert names == {f"{c}/{w}" for c in ("chat", "batch") for w in SHARED_WEIGHTS}
+    policy = search_space.apply(deltas, {**deltas.default_point(), "batch/SloRisk": 0.5})
+    assert [c.weights[5] for c in policy.classes] == [1.0, 0.5]
+    assert search_space.point_of(deltas, policy)["batch/SloRisk"] == 0.5
+    assert search_space.delta_space(default_policy((ClassPolicy("one"),)), {}, LEVELS).knobs == ()
+
+
+SHARED_WEIGHTS = ("TransferTime", "DecodeWait", "SloRisk", "PrefixBenefit")
+
+
+def test_touched_bounds_are_widened_and_others_are_not() -> None:
+    wide = {k.name: k for k in search_space.widened(space(), ("DecodeWait", "Crowd", "quantile_step")).knobs}
+    was = {k.name: k for k in space().knobs}
+    assert (wide["DecodeWait"].low, wide["DecodeWait"].high) == (0.02 / 8, 160.0)
+    assert (wide["Crowd"].low, wide["Crowd"].high) == (was["Crowd"].low, 80.0)  # it can be off already
+    assert wide["quantile_step"] == was["quantile_step"]
+    assert wide["SloRisk"] == was["SloRisk"]

@@ -13,12 +13,13 @@ import psutil
 import pytest
 
 from features.errors import PolicyError
-from policies.policy import ClassPolicy, Policy, default_policy
+from policies.policy import DECODE_MOMENTS, ClassPolicy, Policy, default_policy
 from policies.search import Budget, SearchResult, search
-from policies.search_cases import Case, search_scores
-from policies.search_families import Arm, best_variants, choose_winner, variants
-from policies.search_space import Space, space_around
-from policies.search_workers import WorkerPool, point_scorer
+from policies.search_cases import Case, search_score
+from policies.search_families import Arm, choose_winner, family_spaces, variants
+from policies.search_race import racer
+from policies.search_space import NO_FREEDOM, Freedom, Space, space_around
+from policies.search_workers import WorkerPool
 from tests.policies.stub import StubFactory
 
 LEVELS = (0.5, 0.8, 0.9)
@@ -37,7 +38,7 @@ def run(workers: int) -> SearchResult:
     with WorkerPool(StubFactory(), workers) as pool:
         return search(
             space(),
-            point_scorer(pool, space(), CASES),
+            racer(pool, space(), CASES),
             seed=5,
             budget=Budget(trials=24, batch=8, startup=8, patience=9),
         )
@@ -96,32 +97,29 @@ def test_workers_do_not_outlive_a_killed_coordinator(tmp_path: Path) -> None:
 
 def test_slices_are_per_day_and_piece_and_loads_are_averaged() -> None:
     scores = [StubFactory()(default(), case) for case in CASES]
-    value, slices = search_scores(scores)
-    assert len(slices) == 8
-    assert slices[0] == pytest.approx((scores[0].slices[0] + scores[1].slices[0]) / 2)
-    assert value == pytest.approx(sum(s.soft for s in scores) / 4)
+    found = search_score(scores)
+    assert len(found.slices) == 8
+    assert found.slices[0] == pytest.approx((scores[0].slices[0] + scores[1].slices[0]) / 2)
+    assert found.value == pytest.approx(sum(s.soft for s in scores) / 4)
 
 
-def test_variants_give_every_family_its_knobs() -> None:
-    assert list(variants("round_robin", default(), 2, LEVELS)) == ["round_robin"]
-    assert list(variants("lmetric", default(), 1, LEVELS)) == ["lmetric"]
-    grid = variants("lmetric", default(), 2, LEVELS)
-    assert list(grid) == ["lmetric", "lmetric/prefill_first", "lmetric/decode_first"]
-    assert {len(points) for points in grid.values()} == {6}
-    assert len(variants("lowest_utilisation", default(), 2, LEVELS)["lowest_utilisation"]) == 1
-    assert grid["lmetric"][0].classes == default().classes
+def test_families_have_their_rack_variants_and_their_knobs() -> None:
+    assert list(variants("round_robin", default(), 2)) == ["round_robin"]
+    assert list(variants("lmetric", default(), 1)) == ["lmetric"]
+    found = variants("lmetric", default(), 2)
+    assert list(found) == ["lmetric", "lmetric/prefill_first", "lmetric/decode_first"]
+    assert found["lmetric"].classes == default().classes
 
+    def knobs(family: str, freedom: Freedom = NO_FREEDOM, base: Policy | None = None) -> list[str]:
+        space = family_spaces((family,), base or default(), 1, LEVELS, freedom)[family]
+        return [k.name for k in space.knobs]
 
-def test_without_reserves_the_multiplier_is_no_knob() -> None:
-    bare = default_policy((ClassPolicy("chat"),))
-    assert len(variants("lmetric", bare, 1, LEVELS)["lmetric"]) == 2
-
-
-def test_the_best_of_a_grid_stands_for_its_arm() -> None:
-    with WorkerPool(StubFactory(), 1) as pool:
-        arms = best_variants(pool, ("lmetric", "round_robin"), default(), 2, LEVELS, CASES)
-    assert [a.name for a in arms] == ["lmetric", "lmetric/prefill_first", "lmetric/decode_first", "round_robin"]
-    assert arms[2].value == pytest.approx(arms[0].value + 0.01, abs=1e-3)
+    assert knobs("lmetric") == ["quantile_step", "reserve_multiplier"]
+    assert knobs("lowest_utilisation") == []
+    assert knobs("lmetric", base=default_policy((ClassPolicy("chat"),))) == ["quantile_step"]
+    free = Freedom(moments=DECODE_MOMENTS, prefill=8, decode=8, sampled=True, lease_s=60.0)
+    assert knobs("lowest_utilisation", free) == ["decode_moment"]
+    assert "decode_moment" not in knobs("dynamo_cost", free)  # another make's router does it when it does
 
 
 def _arm(name: str, slices: tuple[float, ...]) -> Arm:

@@ -15,7 +15,7 @@ from policies.evidence.gates import Gate
 from policies.evidence.sweep import SweepPlan
 from policies.policy import ClassPolicy, Policy, default_policy
 from policies.search_cases import Case
-from policies.search_families import Arm, arm, best_variants, choose_winner
+from policies.search_families import Arm, arm, choose_winner, variants
 from policies.search_workers import WorkerPool
 from tests.policies.stub import StubFactory
 
@@ -54,7 +54,10 @@ def night(
         arms: list[Arm] = [
             arm(n, p, s) for (n, p), s in zip(named.items(), pool.by_policy(list(named.values()), TRAIN), strict=True)
         ]
-        arms[2:2] = best_variants(pool, ("lmetric", "round_robin"), default(), 2, (0.5, 0.9), TRAIN)
+        simple = {n: p for family in ("lmetric", "round_robin") for n, p in variants(family, default(), 2).items()}
+        arms[2:2] = [
+            arm(n, p, s) for (n, p), s in zip(simple.items(), pool.by_policy(list(simple.values()), TRAIN), strict=True)
+        ]
         return gather(
             pool,
             arms,

@@ -12,7 +12,8 @@ from features.errors import PolicyError
 from policies.families.params import from_json, names, to_json, to_row
 from policies.families.registry import APART, FAMILIES, decide, params_of
 from policies.policy import Policy
-from policies.search_families import variants
+from policies.search_families import family_spaces, first_points
+from policies.search_space import NO_FREEDOM, apply
 from tests.policies.families.rows import random_row
 from tests.policies.views import Draws, estimators, random_policy, router_view, seeds
 
@@ -98,13 +99,16 @@ def test_strange_parameters_are_refused(family):
 @pytest.mark.parametrize("family", APART, ids=lambda f: f.name)
 def test_every_knob_can_be_searched(family):
     base = random_policy(Draws(1), "routecal")
-    grids = variants(family.name, base, racks=2, levels=(0.5, 0.9))
-    assert family.name in grids
-    for policy in (p for grid in grids.values() for p in grid):
-        assert isinstance(policy, Policy)
-        params_of(policy.family, policy.params)
-    tried = {p.params for p in grids[family.name]}
-    assert len(tried) == 1 + sum(len(knob.tried) for knob in family.knobs)
+    spaces = family_spaces((family.name,), base, 2, (0.5, 0.9), NO_FREEDOM)
+    assert family.name in spaces
+    for space in spaces.values():
+        firsts = first_points(space)
+        ends = [{**space.default_point(), k.name: end} for k in space.knobs for end in (k.low, k.high)]
+        for policy in (apply(space, point) for point in (*firsts, *ends)):
+            assert isinstance(policy, Policy)
+            params_of(policy.family, policy.params)
+        assert apply(space, space.default_point()).params == ()
+        assert len({apply(space, p).params for p in firsts}) == sum(len(knob.tried) for knob in family.knobs)
     for knob in family.knobs:
         assert knob.name in names(family.params)
         assert all(knob.low <= value <= knob.high for value in knob.tried)

@@ -1,0 +1,138 @@
+"""The searches of one night, one after the other with the same cases: shared weights, families, weights of classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from policies.policy import Policy
+from policies.search import Budget, SearchResult, search
+from policies.search_cases import Case
+from policies.search_families import first_points
+from policies.search_race import racer
+from policies.search_space import Point, Space, apply, delta_space, widened
+from policies.search_trials import eligible, nearest_within_one_error
+from policies.search_workers import WorkerPool
+
+Progress = Callable[[int, int, float], None]
+"""(trials done, of how many at most, best so far)."""
+
+SHARED, WIDER, MORE, CLASSES = "searched", "searched.wider", "searched.more", "per_class"
+KEPT = 8
+"""Best points of a search from which the next one begins."""
+
+
+@dataclass(slots=True)
+class Searches:
+    """Runs searches and counts their trials. `journals`: folder that keeps them, None = nowhere.
+
+    `planned`: trials of all searches at most; what one leaves over is counted as done when it ends.
+    """
+
+    pool: WorkerPool
+    cases: Sequence[Case]
+    seed: int
+    budget: Budget
+    context: str = ""
+    journals: Path | None = None
+    progress: Progress | None = None
+    planned: int = 0
+    done: int = 0
+    best: float = float("-inf")
+    reports: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def extra(self) -> Budget:
+        """A third of the budget: for what follows a search."""
+        trials = max(self.budget.batch, self.budget.trials // 3)
+        return replace(self.budget, trials=trials, startup=min(self.budget.startup, trials))
+
+    def run(
+        self, name: str, space: Space, budget: Budget, starts: Sequence[Point] = (), seed: int | None = None
+    ) -> SearchResult:
+        """One search; the report of it is kept under its name."""
+
+        def tell(done: int, at_most: int, best: float) -> None:
+            self.best = max(self.best, best)
+            if self.progress is not None:
+                self.progress(self.done + done, max(self.planned, self.done + at_most), self.best)
+
+        result = search(
+            space,
+            racer(self.pool, space, self.cases),
+            seed=self.seed if seed is None else seed,
+            budget=budget,
+            starts=starts,
+            context=self.context,
+            journal=None if self.journals is None else self.journals / f"{name.replace('/', '.')}.jsonl",
+            progress=tell,
+        )
+        self.done += budget.trials if space.knobs else 1
+        self.reports[name] = _report(space, result)
+        return result
+
+
+def search_shared(searches: Searches, space: Space, warm_starts: Sequence[Point]) -> tuple[Space, SearchResult]:
+    """Shared weights and the router's knobs. Bounds that the chosen point touches are widened once."""
+    found = searches.run(SHARED, space, searches.budget, warm_starts)
+    if not found.touched:
+        return space, found
+    wide = widened(space, found.touched)
+    return wide, searches.run(WIDER, wide, searches.extra, _best_points(found, searches.budget))
+
+
+def search_classes(searches: Searches, space: Space, shared: SearchResult) -> tuple[Policy, Policy | None]:
+    """The shared policy after as many trials more as classes of their own get, and the policy with these; None = none.
+
+    Both begin where the shared search ended, so what own weights bring is not the budget's.
+    """
+    names = tuple(name for name, _ in space.frozen)
+    if not delta_space(apply(space, shared.chosen.point), dict.fromkeys(names, ""), space.levels).knobs:
+        return apply(space, shared.chosen.point), None
+    starts = _best_points(shared, searches.budget)
+    more = searches.run(MORE, space, searches.extra, starts, seed=searches.seed + 1)
+    chosen = nearest_within_one_error(space, [*shared.trials, *more.trials], loss=searches.budget.loss)
+    policy = apply(space, chosen.point)
+    deltas = delta_space(policy, dict.fromkeys(names, ""), space.levels)
+    own = searches.run(CLASSES, deltas, searches.extra)
+    return policy, apply(deltas, own.chosen.point)
+
+
+def search_families(searches: Searches, spaces: Mapping[str, Space]) -> dict[str, Policy]:
+    """Every family's best point, each with the whole budget."""
+    found = {}
+    for name, space in spaces.items():
+        result = searches.run(name, space, searches.budget, first_points(space))
+        found[name] = apply(space, result.best.point)
+    return found
+
+
+def planned_trials(space: Space, families: Mapping[str, Space], budget: Budget) -> int:
+    """Trials that a night's searches make at most."""
+    extra = max(budget.batch, budget.trials // 3)
+    names = dict.fromkeys((name for name, _ in space.frozen), "")
+    steps = 3 if delta_space(space.default, names, space.levels).knobs else 1
+    shared = budget.trials + steps * extra if space.knobs else 1
+    return shared + sum(budget.trials if each.knobs else 1 for each in families.values())
+
+
+def _best_points(found: SearchResult, budget: Budget) -> list[Point]:
+    ranked = sorted(eligible(found.trials, budget.loss), key=lambda t: (-t.value, t.number))
+    return [t.point for t in ranked[:KEPT]]
+
+
+def _report(space: Space, result: SearchResult) -> dict[str, Any]:
+    return {
+        "trials": len(result.trials),
+        "given_up": sum(not t.score.whole for t in result.trials),
+        "stopped": result.stopped,
+        "default_soft_frac": result.trials[0].value,
+        "best_soft_frac": result.best.value,
+        "chosen_soft_frac": result.chosen.value,
+        "chosen_trial": result.chosen.number,
+        "chosen_point": {k.name: k.value(result.chosen.point[k.name]) for k in space.knobs},
+        "distance_from_default": space.distance(result.chosen.point),
+        "touched_bounds": list(result.touched),
+    }
