@@ -7,7 +7,7 @@ So the winner does not depend on the number of workers or on how often the searc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,34 +62,38 @@ def search(
     seed: int,
     budget: Budget,
     starts: Sequence[Point] = (),
+    known: Sequence[Trial] = (),
     context: str = "",
     journal: Path | None = None,
     progress: Callable[[int, int, float], None] | None = None,
 ) -> SearchResult:
-    """Search `space` from its default and `starts`.
+    """Search `space` from its default and `starts`, or on from the `known` trials of an earlier search.
 
     `evaluate` scores points, in their order (each score is written to the journal as it comes).
     `context` names the inputs that the scores depend on (a digest): a journal of others is refused.
     `progress(done, at most, best so far)` is called after every batch.
     """
-    queue: list[Point] = [space.default_point(), *starts]
+    queue: list[Point] = [*([] if known else [space.default_point()]), *starts]
     header = {
         "context": context,
         "seed": seed,
         "budget": asdict(budget),
         "knobs": [asdict(k) for k in space.knobs],
         "starts": [dict(s) for s in queue],
+        "known": len(known),
     }
     kept = Journal(journal, header)
-    number, idle, best_value, stopped = 0, 0, float("-inf"), "budget used up"
+    number, idle, stopped = 0, 0, "budget used up"
+    best_value = best_of(known, budget.loss).value if known else float("-inf")
     batch_index = 0
     while number < budget.trials:
         size = min(budget.batch, budget.trials - number)
-        points = _batch(space, kept.trials[:number], queue[number : number + size], size, seed, batch_index, budget)
-        leader = best_of(kept.trials[:number], budget.loss) if number else None
+        before = _joined(known, kept.trials[:number])
+        points = _batch(space, before, queue[number : number + size], size, seed, batch_index, budget)
+        leader = best_of(before, budget.loss) if before else None
         _finish(kept, points, leader, number, evaluate)
         number, batch_index = number + size, batch_index + 1
-        reached = best_of(kept.trials[:number], budget.loss).value
+        reached = best_of(_joined(known, kept.trials[:number]), budget.loss).value
         idle = 0 if reached > best_value + budget.min_gain else idle + 1
         best_value = max(best_value, reached)
         if progress is not None:
@@ -100,10 +104,15 @@ def search(
         if not space.knobs:
             stopped = "nothing to search"
             break
-    trials = tuple(kept.trials[:number])
+    trials = _joined(known, kept.trials[:number])
     chosen = nearest_within_one_error(space, trials, loss=budget.loss)
     touched = tuple(k.name for k in space.knobs if k.on_bound(chosen.point[k.name]))
     return SearchResult(trials, best_of(trials, budget.loss), chosen, stopped, touched)
+
+
+def _joined(known: Sequence[Trial], own: Sequence[Trial]) -> tuple[Trial, ...]:
+    """All trials by number, those of this search behind what was known."""
+    return (*known, *(replace(t, number=len(known) + t.number) for t in own))
 
 
 def _finish(kept: Journal, points: Sequence[Point], leader: Trial | None, first: int, evaluate: Evaluate) -> None:

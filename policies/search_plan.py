@@ -13,15 +13,13 @@ from policies.search_cases import Case
 from policies.search_families import first_points
 from policies.search_race import racer
 from policies.search_space import Point, Space, apply, delta_space, widened
-from policies.search_trials import eligible, nearest_within_one_error
+from policies.search_trials import Trial
 from policies.search_workers import WorkerPool
 
 Progress = Callable[[int, int, float], None]
 """(trials done, of how many at most, best so far)."""
 
 SHARED, WIDER, MORE, CLASSES = "searched", "searched.wider", "searched.more", "per_class"
-KEPT = 8
-"""Best points of a search from which the next one begins."""
 
 
 @dataclass(slots=True)
@@ -50,9 +48,9 @@ class Searches:
         return replace(self.budget, trials=trials, startup=min(self.budget.startup, trials))
 
     def run(
-        self, name: str, space: Space, budget: Budget, starts: Sequence[Point] = (), seed: int | None = None
+        self, name: str, space: Space, budget: Budget, starts: Sequence[Point] = (), known: Sequence[Trial] = ()
     ) -> SearchResult:
-        """One search; the report of it is kept under its name."""
+        """One search, or more of one whose trials are `known`; the report of it is kept under its name."""
 
         def tell(done: int, at_most: int, best: float) -> None:
             self.best = max(self.best, best)
@@ -62,9 +60,10 @@ class Searches:
         result = search(
             space,
             racer(self.pool, space, self.cases),
-            seed=self.seed if seed is None else seed,
+            seed=self.seed + len(known),
             budget=budget,
             starts=starts,
+            known=known,
             context=self.context,
             journal=None if self.journals is None else self.journals / f"{name.replace('/', '.')}.jsonl",
             progress=tell,
@@ -80,21 +79,19 @@ def search_shared(searches: Searches, space: Space, warm_starts: Sequence[Point]
     if not found.touched:
         return space, found
     wide = widened(space, found.touched)
-    return wide, searches.run(WIDER, wide, searches.extra, _best_points(found, searches.budget))
+    return wide, searches.run(WIDER, wide, searches.extra, known=found.trials)
 
 
 def search_classes(searches: Searches, space: Space, shared: SearchResult) -> tuple[Policy, Policy | None]:
     """The shared policy after as many trials more as classes of their own get, and the policy with these; None = none.
 
-    Both begin where the shared search ended, so what own weights bring is not the budget's.
+    So what own weights bring is not the budget's.
     """
     names = tuple(name for name, _ in space.frozen)
     if not delta_space(apply(space, shared.chosen.point), dict.fromkeys(names, ""), space.levels).knobs:
         return apply(space, shared.chosen.point), None
-    starts = _best_points(shared, searches.budget)
-    more = searches.run(MORE, space, searches.extra, starts, seed=searches.seed + 1)
-    chosen = nearest_within_one_error(space, [*shared.trials, *more.trials], loss=searches.budget.loss)
-    policy = apply(space, chosen.point)
+    more = searches.run(MORE, space, searches.extra, known=shared.trials)
+    policy = apply(space, more.chosen.point)
     deltas = delta_space(policy, dict.fromkeys(names, ""), space.levels)
     own = searches.run(CLASSES, deltas, searches.extra)
     return policy, apply(deltas, own.chosen.point)
@@ -116,11 +113,6 @@ def planned_trials(space: Space, families: Mapping[str, Space], budget: Budget) 
     steps = 3 if delta_space(space.default, names, space.levels).knobs else 1
     shared = budget.trials + steps * extra if space.knobs else 1
     return shared + sum(budget.trials if each.knobs else 1 for each in families.values())
-
-
-def _best_points(found: SearchResult, budget: Budget) -> list[Point]:
-    ranked = sorted(eligible(found.trials, budget.loss), key=lambda t: (-t.value, t.number))
-    return [t.point for t in ranked[:KEPT]]
 
 
 def _report(space: Space, result: SearchResult) -> dict[str, Any]:

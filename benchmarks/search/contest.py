@@ -1,0 +1,184 @@
+"""One pool: the load at which the best simple rule is just good enough, the searches, the arms on the other traffic."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.search.pools import Pool
+from benchmarks.search.traffic import test_days, train_days
+from policies.candidates import DEFAULT, PER_CLASS, SEARCHED, Candidates, find_candidates, train_cases
+from policies.evidence.bootstrap import Blocks, Difference, difference
+from policies.evidence.sweep import SweepPlan, sweep_all
+from policies.policy import Policy
+from policies.search import Budget
+from policies.search_cases import Case, CaseScore
+from policies.search_families import variants
+from policies.search_identify import frozen_knobs
+from policies.search_replay import ReplayFactory, save_workloads
+from policies.search_space import space_around
+from policies.search_workers import WorkerPool
+from policies.twin.workload import Workload
+
+SIMPLE = ("lowest_utilisation", "gated_utilisation", "lmetric", "dynamo_cost")
+LEVEL, LOADS, ALPHA, SEED, BLOCK_S = 0.9, (1.0, 1.1), 0.025, 1, 30.0
+LEVELS = (0.5, 0.9)
+FIXED = (DEFAULT, SEARCHED, PER_CLASS)
+HARM = "default + harm 0.03"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One arm on the test traffic. `load`: factor on the calibrated load that it carries at 90 %."""
+
+    arm: str
+    train_frac: float
+    goodput_frac: float
+    by_class: Mapping[str, float]
+    ttft_ms: tuple[float, float]
+    tpot_ms: tuple[float, float]
+    load: float
+    curve: tuple[tuple[float, float], ...]
+    preemptions: int
+    reused_tokens: int
+    moved_bytes: int
+    to_simple: Difference
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """`load`: factor on the trace at which the best simple default has 90 % of the train traffic."""
+
+    pool: str
+    what: str
+    load: float
+    best_simple: str
+    winner: str
+    rows: tuple[Row, ...]
+    searches: Mapping[str, Any]
+    policies: Mapping[str, Policy]
+    wall_s: float
+
+
+def run(pool: Pool, trace: Workload, budget: Budget, workers: int) -> Result:
+    """Calibrate, search on train, judge on test."""
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        load = calibrated(pool, trace, workers, Path(folder) / "load")
+        learn, judge = train_days(pool, trace, load), test_days(pool, trace, load)
+        save_workloads(Path(folder) / "days", learn | judge)
+        with WorkerPool(_factory(pool, Path(folder) / "days"), workers) as replays:
+            found = _search(replays, pool, list(learn), list(learn.values()), budget)
+            rows, best = _judged(replays, found, pool, list(judge))
+    policies = {a.name: a.policy for a in found.arms}
+    took = time.perf_counter() - began
+    return Result(pool.name, pool.what, load, best, found.winner, rows, found.summary, policies, took)
+
+
+def calibrated(pool: Pool, trace: Workload, workers: int, folder: Path) -> float:
+    """The load at which the best untuned simple rule meets `LEVEL` of the train traffic's targets."""
+    save_workloads(folder, {"train": next(iter(train_days(pool, trace, 1.0).values()))})
+    plain = _plain(pool)
+    with WorkerPool(_factory(pool, folder), workers) as replays:
+
+        def goodput(asked: Sequence[tuple[str, float]]) -> list[float]:
+            tasks = [(plain[name], Case("train", load)) for name, load in asked]
+            return [score.goodput_frac for score in replays.scores(tasks)]
+
+        plan = SweepPlan(LEVEL, start=2.8, step=0.2, low=0.4, high=6.0, halvings=2)
+        return round(max(carried.load for carried in sweep_all(list(plain), plan, goodput).values()), 2)
+
+
+def _plain(pool: Pool) -> dict[str, Policy]:
+    racks = len(pool.racks)
+    return {name: policy for family in SIMPLE for name, policy in variants(family, pool.default, racks).items()}
+
+
+def _factory(pool: Pool, folder: Path) -> ReplayFactory:
+    return ReplayFactory(folder, pool.cluster, pool.laws, pool.goal, SEED)
+
+
+def _search(
+    replays: WorkerPool, pool: Pool, days: Sequence[str], traffic: Sequence[Workload], budget: Budget
+) -> Candidates:
+    default = pool.default
+    frozen = frozen_knobs(pool.cluster, pool.laws, pool.goal, traffic)
+    return find_candidates(
+        replays,
+        space_around(default, frozen, LEVELS, pool.freedom),
+        train_cases(days, LOADS),
+        incumbent=replace(default, family="lmetric"),
+        families=SIMPLE,
+        racks=len(pool.racks),
+        seed=SEED,
+        budget=budget,
+        freedom=pool.freedom,
+    )
+
+
+def _judged(replays: WorkerPool, found: Candidates, pool: Pool, days: Sequence[str]) -> tuple[tuple[Row, ...], str]:
+    policies = {a.name: a.policy for a in found.arms}
+    train = {a.name: float(np.mean([s.goodput_frac for s in a.train if s.case.load == 1.0])) for a in found.arms}
+    simple = [a for a in found.arms if a.name not in FIXED and a.name != "incumbent"]
+    best = max(simple, key=lambda a: a.value).name
+    # Harm is no part of the default; what it brings without a search stands beside it.
+    weights = (*pool.default.classes[0].weights[:7], 0.03, 0.0)
+    policies[HARM] = replace(pool.default, classes=tuple(replace(c, weights=weights) for c in pool.default.classes))
+    scores = dict(zip(policies, replays.by_policy(list(policies.values()), [Case(day) for day in days]), strict=True))
+
+    def goodput(asked: Sequence[tuple[str, float]]) -> list[float]:
+        flat = replays.scores([(policies[name], Case(day, load)) for name, load in asked for day in days])
+        return [float(np.mean([next(flat).goodput_frac for _ in days])) for _ in asked]
+
+    plan = SweepPlan(LEVEL, start=1.0, step=0.1, low=0.6, high=2.0)
+    carried = sweep_all(list(policies), plan, goodput)
+    blocks = {name: _together(own) for name, own in scores.items()}
+    rows = [
+        Row(
+            arm=name,
+            train_frac=train.get(name, math.nan),
+            goodput_frac=float(np.mean([s.goodput_frac for s in own])),
+            by_class={
+                c.name: float(np.mean([s.outcome.goodput_frac_by_class[c.name] for s in own]))
+                for c in pool.goal.classes
+            },
+            ttft_ms=_mean(own, "ttft_ms"),
+            tpot_ms=_mean(own, "tpot_ms"),
+            load=carried[name].load,
+            curve=carried[name].curve,
+            preemptions=sum(s.outcome.preemptions for s in own),
+            reused_tokens=sum(s.outcome.reused_tokens for s in own) // len(days),
+            moved_bytes=sum(s.outcome.transferred_bytes for s in own) // len(days),
+            to_simple=difference(blocks[name], blocks[best], alpha=ALPHA, seed=SEED),
+        )
+        for name, own in scores.items()
+    ]
+    return tuple(rows), best
+
+
+def _together(scores: Sequence[CaseScore]) -> Blocks:
+    """Blocks of time over all jitters of the same traffic: they are no independent evidence, so they stay together."""
+    size = round(BLOCK_S / 5.0)
+    count = max(1, min(len(s.block_value) for s in scores) // size)
+
+    def sums(name: str) -> list[float]:
+        return [
+            math.fsum(
+                x for s in scores for x in getattr(s, name)[at * size : None if at == count - 1 else (at + 1) * size]
+            )
+            for at in range(count)
+        ]
+
+    return Blocks(np.array(sums("block_value")), np.array(sums("block_weight")))
+
+
+def _mean(scores: Sequence[CaseScore], which: str) -> tuple[float, float]:
+    found = [getattr(s.outcome, which) for s in scores]
+    return float(np.mean([q.p50 for q in found])), float(np.mean([q.p99 for q in found]))

@@ -1,0 +1,150 @@
+"""A night's searches in planted worlds: classes that want other weights, classes that do not, a family that is best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from policies.candidates import PER_CLASS, SEARCHED, Candidates, find_candidates, train_cases
+from policies.policy import ClassPolicy, Policy, default_policy
+from policies.search import Budget
+from policies.search_cases import Case, CaseScore
+from policies.search_plan import MORE, SHARED, WIDER, planned_trials
+from policies.search_space import Space, space_around
+from policies.search_workers import WorkerPool
+from tests.policies.stub import StubFactory
+
+DEFAULT = default_policy((ClassPolicy("chat"), ClassPolicy("batch")))
+BUDGET = Budget(trials=40, batch=8, startup=8, patience=9)
+ALL_BUT_TWO = (
+    "PrefillCompute", "TransferTime", "ProjectedKVPressure", "PrefixBenefit", "NeighbourHarm", "Crowd",
+    "temperature_p_s", "temperature_d_s", "quantile_step",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Goodput of a class falls with the distance of its SloRisk (for `what` 3: DecodeWait) from where it is best."""
+
+    best: Mapping[str, float]
+    families: Mapping[str, float] = field(default_factory=dict)
+    place: int = 5
+
+    def build(self) -> World:
+        return self
+
+    def __call__(self, policy: Policy, case: Case) -> CaseScore:
+        found = StubFactory(noise=0.01, weights_matter=False)(policy, case)
+        off = [abs(math.log(max(c.weights[self.place], 1e-4) / self.best[c.name])) for c in policy.classes]
+        level = self.families.get(policy.family, 0.7)
+        by_class = {c.name: level - 0.03 * o for c, o in zip(policy.classes, off, strict=True)}
+        if policy.family != "routecal":
+            by_class = dict.fromkeys(by_class, level)
+        mean = float(np.mean(list(by_class.values())))
+        shared = [s - found.soft for s in found.slices]
+        return replace(
+            found, soft=mean, goodput_frac=mean, slices=tuple(mean + s for s in shared),
+            outcome=replace(found.outcome, goodput_frac_by_class=by_class),
+        )  # fmt: skip
+
+
+def space(default: Policy = DEFAULT) -> Space:
+    return space_around(default, dict.fromkeys(ALL_BUT_TWO, "test"), (0.9,))
+
+
+def night(world: World, budget: Budget = BUDGET, families: tuple[str, ...] = (), **more: object) -> Candidates:
+    with WorkerPool(world, 1) as pool:
+        return find_candidates(
+            pool, space(), train_cases(["d1", "d2"]), incumbent=replace(DEFAULT, family="lowest_utilisation"),
+            families=families, racks=1, seed=1, budget=budget, **more,  # type: ignore[arg-type]
+        )  # fmt: skip
+
+
+LIKE = {"routecal": 0.9}
+
+
+def test_classes_that_want_opposite_weights_get_their_own() -> None:
+    found = night(World({"chat": 6.0, "batch": 0.1}, LIKE))
+    assert found.winner == PER_CLASS
+    chat, batch = (c.weights[5] for c in found.policy.classes)
+    assert chat > 3 * batch
+
+
+def test_classes_that_want_the_same_stay_together() -> None:
+    found = night(World({"chat": 4.0, "batch": 4.0}, LIKE))
+    assert found.winner == SEARCHED
+    assert len({c.weights for c in found.policy.classes}) == 1
+
+
+def test_where_a_simple_family_is_best_it_wins() -> None:
+    found = night(World({"chat": 1.0, "batch": 1.0}, {"routecal": 0.8, "lmetric": 0.9}), families=("lmetric",))
+    assert found.winner == "lmetric"
+
+
+def test_a_bound_that_the_winner_touches_is_widened_once() -> None:
+    found = night(World({"chat": 200.0, "batch": 200.0}, LIKE))
+    reports = found.summary["searches"]
+    assert reports[SHARED]["touched_bounds"] == ["SloRisk"]
+    assert reports[WIDER]["chosen_point"]["SloRisk"] > 60
+    assert found.policy.classes[0].weights[5] > 60
+    calm = night(World({"chat": 3.0, "batch": 3.0}, LIKE))
+    assert WIDER not in calm.summary["searches"]
+
+
+def test_own_weights_have_the_shared_ones_budget_against_them() -> None:
+    reports = night(World({"chat": 6.0, "batch": 0.1}, LIKE)).summary["searches"]
+    extra = BUDGET.trials // 3
+    assert reports[MORE]["trials"] == reports[SHARED]["trials"] + extra
+    assert reports[PER_CLASS]["trials"] == extra
+
+
+def test_a_limit_keeps_a_class_from_being_sacrificed() -> None:
+    """Batch is at its best in the default and chat far from it; without a limit batch pays."""
+    world = World({"chat": 60.0, "batch": 1.0}, LIKE)
+    free, bound = (night(world, replace(BUDGET, loss=loss)) for loss in (None, 0.01))
+    paid = [max(c.weights[5] for c in found.policy.classes if c.name == "batch") for found in (free, bound)]
+    assert paid[1] <= math.exp(0.01 / 0.03) + 1e-9
+
+
+def test_progress_ends_at_what_was_planned() -> None:
+    seen: list[tuple[int, int, float]] = []
+    night(World({"chat": 2.0, "batch": 2.0}, LIKE), progress=lambda *state: seen.append(state))
+    done, planned = [s[0] for s in seen], {s[1] for s in seen}
+    assert done == sorted(done)
+    assert planned == {planned_trials(space(), {}, BUDGET)}
+    assert done[-1] <= planned.pop()
+
+
+class KilledError(RuntimeError):
+    """The process is gone."""
+
+
+@dataclass(slots=True)
+class Dying:
+    """The world, until so many replays are done."""
+
+    world: World
+    left: int
+
+    def build(self) -> Dying:
+        return self
+
+    def __call__(self, policy: Policy, case: Case) -> CaseScore:
+        if self.left == 0:
+            raise KilledError
+        self.left -= 1
+        return self.world(policy, case)
+
+
+def test_killed_five_times_the_same_candidates(tmp_path: Path) -> None:
+    world = World({"chat": 6.0, "batch": 0.1}, LIKE)
+    whole = night(world, families=("lmetric",))
+    for _ in range(5):
+        with pytest.raises(KilledError):
+            night(Dying(world, 40), families=("lmetric",), journals=tmp_path)  # type: ignore[arg-type]
+    assert night(world, families=("lmetric",), journals=tmp_path) == whole
