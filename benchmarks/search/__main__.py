@@ -1,7 +1,8 @@
-"""What learning brings: `python -m benchmarks.search [--json] [--only POOL...] [--trials N] [--workers N]`.
+"""What learning brings: `python -m benchmarks.search [--json] [--only PART...] [--trials N] [--nights N]`.
 
 The pools of `benchmarks.search.pools` on the real trace: the load is where the best untuned simple rule meets 90 % of
 the targets on the train traffic; every arm that stands in a table was chosen there and is judged on other traffic.
+Besides: nights whose outcome is known, the speed of a search, and other ways to search with as many replays.
 """
 
 from __future__ import annotations
@@ -13,55 +14,106 @@ from dataclasses import asdict
 from typing import Any
 
 from benchmarks.replay import mooncake
-from benchmarks.search import contest
+from benchmarks.search import contest, nights, rivals, speed
 from benchmarks.search.pools import POOLS
-from policies.candidates import DEFAULT, PER_CLASS, SEARCHED
 from policies.search import Budget
+from policies.twin.workload import Workload
+
+PARTS = (*POOLS, "equals", "poisoned", "speed", "killed", "rivals")
+EQUALS = Budget(trials=16, batch=8, startup=8, patience=9)
+RIVALS = ("c100", "h")
+MOST_BETTER, MOST_S, SPEEDUP = 6, 300.0, 1.7
 
 
 def table(result: contest.Result) -> str:
     """The result as people read it."""
     lines = [
-        f"{result.pool}: {result.what}; load {result.load} x, {result.wall_s:.0f} s, chosen on train: {result.winner}",
-        f"{'policy':36} {'train':>6} {'test %':>7} {'load':>5}  {'TTFT ms':>15}  {'TPOT ms':>11}  reused  lead",
+        f"{result.pool}: {result.what}; load x {result.load}, {result.wall_s:.0f} s",
+        f"{result.verdict} ({result.winner} against {result.best_simple}): {result.reason}",
+        f"{'policy':36} {'train':>6} {'test %':>7} {'load':>5}  {'TTFT ms':>15}  {'TPOT ms':>11}  reused  moved  lead",
     ]
     for row in sorted(result.rows, key=lambda r: -r.goodput_frac):
         lead = row.to_simple
-        mark = "*" if row.arm == result.best_simple else ""
+        mark = " *" if row.arm == result.best_simple else ""
         lines.append(
             f"{row.arm + mark:36} {100 * row.train_frac:6.1f} {100 * row.goodput_frac:7.2f} {row.load:5.2f}  "
             f"{row.ttft_ms[0]:6.0f} / {row.ttft_ms[1]:6.0f}  {row.tpot_ms[0]:4.1f} / {row.tpot_ms[1]:4.1f}  "
-            f"{row.reused_tokens / 1e6:5.1f}M  {100 * lead.value:+.2f} [{100 * lead.low:+.2f}, {100 * lead.high:+.2f}]"
+            f"{row.reused_tokens / 1e6:5.1f}M {row.moved_bytes / 1e12:5.1f}T  "
+            f"{100 * lead.value:+.2f} [{100 * lead.low:+.2f}, {100 * lead.high:+.2f}]"
         )
+    for name in contest.FIXED:
+        if name in result.policies:
+            policy = result.policies[name]
+            weights = sorted({tuple(round(w, 3) for w in c.weights) for c in policy.classes})
+            lines.append(f"  {name}: D at {policy.decode_moment}, weights {weights}")
     return "\n".join(lines)
 
 
 def main() -> int:
-    """Run and print."""
+    """Run the parts and print what they found; 1 if a bar is missed."""
     parser = argparse.ArgumentParser(prog="benchmarks.search", description=__doc__)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--only", nargs="+", choices=list(POOLS), default=list(POOLS))
-    parser.add_argument("--trials", type=int, default=64)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--trials", type=int, default=64, help="of every search")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--nights", type=int, default=200, help="in which all policies are equal")
     options = parser.parse_args()
     if not mooncake.TRACE.exists():
         sys.stderr.write(f"skipped: {mooncake.TRACE} is not here\n")
         return 0
     trace = mooncake.read_trace()
-    budget = Budget(trials=options.trials, batch=8, patience=4, startup=16, loss=0.02)
-    tables: dict[str, Any] = {}
-    for name in options.only:
-        result = contest.run(POOLS[name], trace, budget, options.workers)
-        tables[name] = asdict(result)
-        sys.stderr.write(table(result) + "\n\n")
-        for arm in (DEFAULT, SEARCHED, PER_CLASS):
-            if arm in result.policies:
-                policy = result.policies[arm]
-                weights = [tuple(round(w, 3) for w in c.weights) for c in policy.classes]
-                sys.stderr.write(f"  {arm}: {policy.decode_moment} {weights}\n")
+    found: dict[str, Any] = {"tables": {}}
+    for name in POOLS:
+        if name in options.only:
+            budget = Budget(trials=options.trials, batch=8, patience=4, startup=16, loss=0.02)
+            result = contest.run(POOLS[name], trace, budget, options.workers)
+            found["tables"][name] = asdict(result)
+            sys.stderr.write(table(result) + "\n\n")
+    found |= _others(trace, options, found["tables"])
+    missed = [name for name, met in _bars(found).items() if not met]
+    sys.stderr.write("".join(f"MISSED {name}\n" for name in missed))
     if options.json:
-        sys.stdout.write(json.dumps({"tables": tables}, default=str) + "\n")
-    return 0
+        sys.stdout.write(json.dumps(found, default=str) + "\n")
+    return int(bool(missed))
+
+
+def _others(trace: Workload, options: argparse.Namespace, tables: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if "equals" in options.only:
+        found |= {"aa_nights": options.nights, "aa_better": nights.better_of_equals(options.nights, EQUALS)}
+    if "poisoned" in options.only:
+        gates = nights.poisoned(trace)
+        found["poisoned_exported"] = gates["poisoned"].status != "fail"
+        found["poisoned"] = {name: (gate.status, gate.detail) for name, gate in gates.items()}
+    if "speed" in options.only:
+        took = speed.speed(trace)
+        found |= {"trials_wall_s": took["trials_wall_s"], "two_worker_speedup": took["speedup"]}
+    if "killed" in options.only:
+        found["killed"] = speed.killed(trace)
+    if "rivals" in options.only:
+        found["rivals"] = {}
+        for name in RIVALS:
+            load = tables[name]["load"] if name in tables else contest.load_of(POOLS[name], trace, options.workers)
+            held = rivals.held_out(POOLS[name], trace, load, options.trials, options.workers)
+            found["rivals"][name] = held
+    for name, value in found.items():
+        sys.stderr.write(f"{name} {value}\n")
+    return found
+
+
+def _bars(found: dict[str, Any]) -> dict[str, bool]:
+    bars = {}
+    if "aa_better" in found:
+        bars["equals called better"] = found["aa_better"] <= MOST_BETTER * found["aa_nights"] / 200
+    if "poisoned" in found:
+        bars["the true twin passes"] = found["poisoned"]["true"][0] == "pass"
+        bars["the poisoned one fails"] = not found["poisoned_exported"]
+    if "trials_wall_s" in found:
+        bars["seconds of 300 trials"] = found["trials_wall_s"] <= MOST_S
+        bars["two workers"] = found["two_worker_speedup"] >= SPEEDUP
+    if "killed" in found:
+        bars["killed five times"] = found["killed"]["kills"] == speed.KILLS and found["killed"]["same_winner"]
+    return bars
 
 
 if __name__ == "__main__":

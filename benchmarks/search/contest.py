@@ -17,10 +17,11 @@ from benchmarks.search.traffic import test_days, train_days
 from policies.candidates import DEFAULT, PER_CLASS, SEARCHED, Candidates, find_candidates, train_cases
 from policies.evidence.bootstrap import Blocks, Difference, difference
 from policies.evidence.sweep import SweepPlan, sweep_all
+from policies.evidence.verdict import decide
 from policies.policy import Policy
 from policies.search import Budget
 from policies.search_cases import Case, CaseScore
-from policies.search_families import variants
+from policies.search_families import choose_winner, variants
 from policies.search_identify import frozen_knobs
 from policies.search_replay import ReplayFactory, save_workloads
 from policies.search_space import space_around
@@ -28,7 +29,7 @@ from policies.search_workers import WorkerPool
 from policies.twin.workload import Workload
 
 SIMPLE = ("lowest_utilisation", "gated_utilisation", "lmetric", "dynamo_cost")
-LEVEL, LOADS, ALPHA, SEED, BLOCK_S = 0.9, (1.0, 1.1), 0.025, 1, 30.0
+LEVEL, LOADS, ALPHA, MARGIN, SEED, BLOCK_S = 0.9, (1.0, 1.1), 0.025, 0.005, 1, 30.0
 LEVELS = (0.5, 0.9)
 FIXED = (DEFAULT, SEARCHED, PER_CLASS)
 HARM = "default + harm 0.03"
@@ -54,13 +55,18 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """`load`: factor on the trace at which the best simple default has 90 % of the train traffic."""
+    """`load`: factor on the trace at which the best untuned simple rule meets 90 % of the train traffic's targets.
+
+    `winner`, `verdict`, `reason`: what a night would say if the best simple rule, picked on train, were its incumbent.
+    """
 
     pool: str
     what: str
     load: float
     best_simple: str
     winner: str
+    verdict: str
+    reason: str
     rows: tuple[Row, ...]
     searches: Mapping[str, Any]
     policies: Mapping[str, Policy]
@@ -79,7 +85,14 @@ def run(pool: Pool, trace: Workload, budget: Budget, workers: int) -> Result:
             rows, best = _judged(replays, found, pool, list(judge))
     policies = {a.name: a.policy for a in found.arms}
     took = time.perf_counter() - began
-    return Result(pool.name, pool.what, load, best, found.winner, rows, found.summary, policies, took)
+    said = verdict(found, rows, best)
+    return Result(pool.name, pool.what, load, best, *said, rows, found.summary, policies, took)
+
+
+def load_of(pool: Pool, trace: Workload, workers: int) -> float:
+    """`calibrated`, in a folder of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        return calibrated(pool, trace, workers, Path(folder))
 
 
 def calibrated(pool: Pool, trace: Workload, workers: int, folder: Path) -> float:
@@ -127,7 +140,7 @@ def _judged(replays: WorkerPool, found: Candidates, pool: Pool, days: Sequence[s
     policies = {a.name: a.policy for a in found.arms}
     train = {a.name: float(np.mean([s.goodput_frac for s in a.train if s.case.load == 1.0])) for a in found.arms}
     simple = [a for a in found.arms if a.name not in FIXED and a.name != "incumbent"]
-    best = max(simple, key=lambda a: a.value).name
+    best = max(simple, key=lambda a: train[a.name]).name
     # Harm is no part of the default; what it brings without a search stands beside it.
     weights = (*pool.default.classes[0].weights[:7], 0.03, 0.0)
     policies[HARM] = replace(pool.default, classes=tuple(replace(c, weights=weights) for c in pool.default.classes))
@@ -161,6 +174,18 @@ def _judged(replays: WorkerPool, found: Candidates, pool: Pool, days: Sequence[s
         for name, own in scores.items()
     ]
     return tuple(rows), best
+
+
+def verdict(found: Candidates, rows: Sequence[Row], best: str) -> tuple[str, str, str]:
+    """What a night would say with the best simple rule as its incumbent: the arm, the verdict, why."""
+    arms = [a for a in found.arms if a.name in (best, *FIXED)]
+    ordered = sorted(arms, key=lambda a: (a.name != best, FIXED.index(a.name) if a.name in FIXED else 0))
+    winner = choose_winner(ordered).name
+    lead = next(row.to_simple for row in rows if row.arm == winner)
+    said = decide(
+        lead, p_adjusted=lead.p_better, alpha=ALPHA, margin=MARGIN, same=winner == best, gates=(), history_days=9
+    )
+    return winner, said.verdict, said.reasons[0]
 
 
 def _together(scores: Sequence[CaseScore]) -> Blocks:

@@ -19,15 +19,16 @@ TRAIN_SEEDS, TEST_SEEDS = (1, 2), (11, 12, 13)
 
 def train_days(pool: Pool, trace: Workload, load: float) -> dict[str, Workload]:
     """One day a jitter, what came before 55 % of the trace's time; its first twentieth warms up."""
-    return {f"train {seed}": _part(pool, trace, load, seed, train=True) for seed in TRAIN_SEEDS}
+    return {f"train {seed}": day_of(pool, trace, load, seed, train=True) for seed in TRAIN_SEEDS}
 
 
 def test_days(pool: Pool, trace: Workload, load: float) -> dict[str, Workload]:
     """One day a jitter, the whole trace, of which the rest after 55 % is scored."""
-    return {f"test {seed}": _part(pool, trace, load, seed, train=False) for seed in TEST_SEEDS}
+    return {f"test {seed}": day_of(pool, trace, load, seed, train=False) for seed in TEST_SEEDS}
 
 
-def _part(pool: Pool, trace: Workload, load: float, seed: int, *, train: bool) -> Workload:
+def day_of(pool: Pool, trace: Workload, load: float, seed: int, *, train: bool) -> Workload:
+    """One jitter of the trace as traffic of the pool; `load`: factor on the trace's own rate."""
     traced = jitter(replace(trace, class_index=pool.class_of(trace.prompt_tokens)), STAMP_NS, seed=seed)
     span = int(traced.arrival_ns[-1])
     cut = round(TRAIN_FRAC * span)

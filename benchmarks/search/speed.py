@@ -1,0 +1,99 @@
+"""How long a search takes, what a second worker brings, and that a killed search ends as an unbroken one."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.replay import mooncake
+from benchmarks.search.contest import LEVELS, SEED
+from benchmarks.search.pools import POOLS, Pool
+from benchmarks.search.traffic import test_days
+from policies.search import Budget, SearchResult, search
+from policies.search_cases import Case
+from policies.search_identify import frozen_knobs
+from policies.search_race import racer
+from policies.search_replay import ReplayFactory, save_workloads
+from policies.search_space import Space, space_around
+from policies.search_workers import WorkerPool
+from policies.twin.workload import Workload
+
+TRIALS, LOAD, KILLS = 300, 3.4, 5
+
+
+def speed(trace: Workload) -> dict[str, float]:
+    """Wall seconds of `TRIALS` trials on the whole trace by one worker and by two, in turn."""
+    pool = POOLS["a"]
+    with tempfile.TemporaryDirectory() as folder:
+        _prepare(pool, trace, Path(folder))
+        found = {workers: _timed(pool, trace, Path(folder), workers) for workers in (2, 1)}
+    assert found[1][1] == found[2][1], "the number of workers changes nothing"
+    return {"trials_wall_s": found[2][0], "one_worker_wall_s": found[1][0], "speedup": found[1][0] / found[2][0]}
+
+
+def killed(trace: Workload) -> dict[str, float | bool]:
+    """A search in a process that is killed `KILLS` times, against one that is not."""
+    pool = POOLS["a"]
+    with tempfile.TemporaryDirectory() as folder:
+        _prepare(pool, trace, Path(folder))
+        whole = _search(pool, trace, Path(folder), 1, _short(), None)
+        journal = Path(folder).parent / f"{Path(folder).name}.jsonl"
+        kept = [2 * (kill + 1) for kill in range(KILLS)]  # batches of the journal when it is killed
+        kills = 0
+        command = [sys.executable, "-m", "benchmarks.search.speed", folder, str(journal)]
+        for kills in itertools.count():
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+                assert process.stdout is not None
+                for done, _ in enumerate(process.stdout, start=1):
+                    if kills < KILLS and done == kept[kills]:
+                        process.send_signal(signal.SIGKILL)
+                        break
+            if process.returncode == 0:
+                break
+        broken = _search(pool, trace, Path(folder), 1, _short(), journal)
+        journal.unlink()
+    return {"kills": float(kills), "same_winner": broken.chosen == whole.chosen, "same_trials": broken == whole}
+
+
+def _short() -> Budget:
+    return Budget(trials=64, batch=4, patience=99)
+
+
+def _prepare(pool: Pool, trace: Workload, folder: Path) -> None:
+    save_workloads(folder, {"day": next(iter(test_days(pool, trace, LOAD).values()))})
+
+
+def _space(pool: Pool, trace: Workload) -> Space:
+    frozen = frozen_knobs(pool.cluster, pool.laws, pool.goal, [trace])
+    return space_around(pool.default, frozen, LEVELS, pool.freedom)
+
+
+def _timed(pool: Pool, trace: Workload, folder: Path, workers: int) -> tuple[float, SearchResult]:
+    began = time.perf_counter()
+    result = _search(pool, trace, folder, workers, Budget(trials=TRIALS, batch=8, patience=TRIALS), None)
+    return time.perf_counter() - began, result
+
+
+def _search(
+    pool: Pool, trace: Workload, folder: Path, workers: int, budget: Budget, journal: Path | None, *, tell: bool = False
+) -> SearchResult:
+    space = _space(pool, trace)
+    factory = ReplayFactory(folder, pool.cluster, pool.laws, pool.goal, SEED)
+
+    def say(*_: float) -> None:
+        if tell:
+            sys.stdout.write("batch\n")
+            sys.stdout.flush()
+
+    with WorkerPool(factory, workers) as replays:
+        scorer = racer(replays, space, [Case("day")])
+        return search(space, scorer, seed=SEED, budget=budget, journal=journal, progress=say)
+
+
+if __name__ == "__main__":
+    _search(POOLS["a"], mooncake.read_trace(), Path(sys.argv[1]), 1, _short(), Path(sys.argv[2]), tell=True)
