@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from policies.search_trials import Score
 from policies.twin.cluster import Cluster
 from policies.twin.outcomes import Replay
 from policies.twin.workload import Workload
+
+if TYPE_CHECKING:
+    from policies.search_detail import Detail
 
 PIECES = 4
 """Equal-count pieces of a day's scored requests: the slices over which policies are paired."""
@@ -47,9 +50,11 @@ class CaseScore:
 
 
 class Evaluator(Protocol):
-    """Scores a policy on a case; a pure function of both."""
+    """Scores a policy on a case, or looks closer at its replay; both are pure functions of policy and case."""
 
     def __call__(self, policy: Policy, case: Case) -> CaseScore: ...  # noqa: D102
+
+    def detail(self, policy: Policy, case: Case) -> Detail: ...  # noqa: D102
 
 
 class EvaluatorFactory(Protocol):

@@ -13,10 +13,11 @@ from policies.lengths import LengthRows, length_rows
 from policies.objective import Goal
 from policies.policy import Policy
 from policies.search_cases import Case, CaseScore, score_case
+from policies.search_detail import NOTHING, Detail, detail_of, watched
 from policies.twin.cluster import Cluster
 from policies.twin.engine.arena import Arena
-from policies.twin.outcomes import Noise
-from policies.twin.replay import replay
+from policies.twin.outcomes import Noise, Replay
+from policies.twin.replay import Recorded, Recording, replay_recorded
 from policies.twin.transforms import scale_load
 from policies.twin.workload import Workload
 
@@ -64,19 +65,30 @@ class ReplayEvaluator:
 
     def __call__(self, policy: Policy, case: Case) -> CaseScore:
         """Replay `case` under `policy` with the fitted laws in the pool and in its routers."""
+        result, _ = self._replayed(policy, case, NOTHING)
+        return score_case(case, self._setup.cluster, self._workload(case), result, self._setup.goal)
+
+    def detail(self, policy: Policy, case: Case) -> Detail:
+        """The same replay, recorded."""
+        cluster, workload = self._setup.cluster, self._workload(case)
+        recording = watched(cluster, workload)
+        result, recorded = self._replayed(policy, case, recording)
+        return detail_of(case, cluster, workload, self._setup.goal, policy, recording, result, recorded)
+
+    def _replayed(self, policy: Policy, case: Case, recording: Recording) -> tuple[Replay, Recorded]:
         setup = self._setup
         workload = self._workload(case)
-        result = replay(
+        return replay_recorded(
             setup.cluster,
             setup.estimators,
             policy,
             workload,
             seed=setup.seed,
+            recording=recording,
             lengths=self._length_rows(policy, case.day, workload),
             noise=setup.noise,
             arena=self._arena,
         )
-        return score_case(case, setup.cluster, workload, result, setup.goal)
 
     def _workload(self, case: Case) -> Workload:
         if case.day not in self._workloads:

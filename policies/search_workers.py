@@ -16,6 +16,7 @@ from types import TracebackType
 from features.errors import PolicyError
 from policies.policy import Policy
 from policies.search_cases import Case, CaseScore, Evaluator, EvaluatorFactory
+from policies.search_detail import Detail
 
 Task = tuple[Policy, Case]
 
@@ -61,6 +62,15 @@ class WorkerPool:
         local = self._local
         return (local(policy, case) for policy, case in tasks)
 
+    def details(self, tasks: Sequence[Task]) -> Iterator[Detail]:
+        """The tasks' replays looked at closely, in their order, as they come."""
+        if self._processes is not None:
+            return self._processes.map(_look, tasks)
+        if self._local is None:
+            raise PolicyError("a worker pool works inside its `with` block only")
+        local = self._local
+        return (local.detail(policy, case) for policy, case in tasks)
+
     def by_policy(self, policies: Sequence[Policy], cases: Sequence[Case]) -> Iterator[tuple[CaseScore, ...]]:
         """Every policy's scores on all cases, in order."""
         flat = self.scores([(policy, case) for policy in policies for case in cases])
@@ -87,3 +97,9 @@ def _evaluate(task: Task) -> CaseScore:
     assert _EVALUATOR is not None, "the initializer ran"
     policy, case = task
     return _EVALUATOR(policy, case)
+
+
+def _look(task: Task) -> Detail:
+    assert _EVALUATOR is not None, "the initializer ran"
+    policy, case = task
+    return _EVALUATOR.detail(policy, case)

@@ -23,6 +23,7 @@ from policies.evidence.fidelity import ForcedReplay, forced_placement_gate
 from policies.evidence.gates import Gate
 from policies.policy import Policy
 from policies.search_cases import CaseScore
+from policies.search_detail import Detail
 from policies.search_families import choose_winner, family_spaces
 from policies.search_plan import planned_trials
 from policies.search_replay import ReplayFactory, save_workloads
@@ -48,6 +49,12 @@ class CountingPool(WorkerPool):
         for score in super().scores(tasks):
             self._tell()
             yield score
+
+    def details(self, tasks: Sequence[Task]) -> Iterator[Detail]:
+        """The tasks' replays looked at closely, in their order, as they come."""
+        for detail in super().details(tasks):
+            self._tell()
+            yield detail
 
 
 def fidelity(lake: Lake, pool: Pool, inputs: Inputs, fitted: Fitted, incumbent: Policy) -> Gate:
@@ -153,6 +160,7 @@ def judge(
         resamples=pool.gates.resamples,
         waivers=pool.gates.waivers,
         sweep=pool.gates.sweep,
+        explained=True,
     )
     summary: dict[str, Any] = dict(candidates.summary)
     summary["reserve_blocks"] = match.reserve_blocks

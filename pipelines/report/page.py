@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from pipelines.night.honesty import Predictions
+from pipelines.report.explained import explained_html
 from pipelines.report.figures import figures_of, png_base64
 from pipelines.report.html import html_table
 from pipelines.report.predicted import predicted_html
@@ -105,6 +106,7 @@ def _body(page: NightPage, title: str) -> Iterator[str]:
         ]
         yield html_table(("gate", "status", "value / limit", "detail"), rows, "text")
     yield from _figures(page)
+    yield from explained_html(page.evidence)
     yield from predicted_html(page.predicted, page.fitted)
     if page.diagnosis is not None:
         yield from _diagnosis(page.diagnosis)

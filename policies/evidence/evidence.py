@@ -10,6 +10,7 @@ from typing import Any
 from features.errors import PolicyError
 from policies.evidence.arms import ArmRow, arm_row, day_cases, load_sweeps
 from policies.evidence.bootstrap import Blocks, Difference, block_length_s, difference, holm, joined_blocks
+from policies.evidence.explain import Explanation, Subject, explain
 from policies.evidence.gates import TEST_DAY, Gate, complete, not_run
 from policies.evidence.sweep import SweepPlan
 from policies.evidence.verdict import Cap, Name, decide, points, validation_gate
@@ -23,7 +24,8 @@ class Plan:
     """What is judged on what, fixed before anything is replayed. Days are names of workloads.
 
     `alpha`: chance of a false `better`; intervals are at level 1 - 2·alpha. `margin`: least gain in goodput that is a
-    finding. `waivers`: gates that may stay unrun. `sweep` None leaves out the load carried.
+    finding. `waivers`: gates that may stay unrun. `sweep` None leaves out the load carried. `explained`: some dozens of
+    replays more that say why the winner wins.
     """
 
     train_days: tuple[str, ...]
@@ -36,6 +38,7 @@ class Plan:
     resamples: int = 4000
     waivers: tuple[str, ...] = ()
     sweep: SweepPlan | None = field(default_factory=SweepPlan)
+    explained: bool = False
 
     def __post_init__(self) -> None:
         days = [*self.train_days, *self.validation_days, *self.test_days]
@@ -61,7 +64,10 @@ class Optimism:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Plain values only; `to_json` is what the policy file carries. `search`: what the search reports of itself."""
+    """Plain values only; `to_json` is what the policy file carries. `search`: what the search reports of itself.
+
+    `explanation`: None where the plan does not ask for it.
+    """
 
     verdict: Name
     promotion_cap: Cap
@@ -83,6 +89,7 @@ class Evidence:
     alpha: float
     margin: float
     search: Mapping[str, Any]
+    explanation: Explanation | None = None
 
 
 def gather(
@@ -130,6 +137,23 @@ def gather(
         history_days=plan.history_days,
     )
     carried = load_sweeps(pool, arms, plan.validation_days, plan.sweep, validation) if plan.sweep else {}
+    explanation = None
+    if plan.explained:
+        subject = Subject(
+            arms={name: named[name].policy for name in (winner, incumbent, default)},
+            winner=winner,
+            incumbent=incumbent,
+            default=default,
+            days=plan.validation_days,
+            known=validation,
+            lead=to_incumbent[winner],
+            block_s=block_s,
+            alpha=plan.alpha,
+            margin=plan.margin,
+            seed=plan.seed,
+            resamples=plan.resamples,
+        )
+        explanation = explain(pool, subject)
     roles = {name: _roles(name, winner, incumbent, default) for name in named}
     rows = {
         name: arm_row(
@@ -165,6 +189,7 @@ def gather(
         alpha=plan.alpha,
         margin=plan.margin,
         search=dict(search or {}),
+        explanation=explanation,
     )
 
 

@@ -105,6 +105,19 @@ def test_progress_names_the_stages_in_order(place: Place, night: NightResult) ->
     assert set(night.timings_s) == set(stages)
 
 
+def test_the_evidence_explains_itself_and_counts_its_replays(place: Place, night: NightResult) -> None:
+    assert night.file is not None
+    assert night.file.evidence is not None
+    found = night.file.evidence.details["explanation"]
+    assert isinstance(found, dict)
+    assert {"ablation", "sensitivity", "loads", "regret", "slices", "flows", "switchback"} <= set(found)
+    days = len(night.evidence["details"]["validation_days"]) + len(night.evidence["details"]["test_days"])
+    at_load_one = len(night.evidence["details"]["arms"]) * days
+    replays = max(done for stage, done, _ in place.told if stage == "evidence")
+    assert found["replays"] > 0
+    assert replays >= found["replays"] + at_load_one
+
+
 def test_a_second_lake_gives_the_same_content(place: Place, night: NightResult, tmp_path: Path) -> None:
     shutil.copytree(place.folder / "logs", tmp_path / "logs")
     again = Place(tmp_path, []).night()

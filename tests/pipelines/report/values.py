@@ -8,9 +8,14 @@ from typing import Any
 from pipelines.night.policy import evidence_json
 from policies.evidence.arms import ArmRow
 from policies.evidence.bootstrap import Difference
+from policies.evidence.changes import Effect, Kind
 from policies.evidence.evidence import Evidence, Optimism
+from policies.evidence.explain import Explanation, LoadPoints
+from policies.evidence.flows import ClassRegret, Crossing, Flow
 from policies.evidence.gates import FORCED_PLACEMENT, VALIDATION, Gate, complete
+from policies.evidence.slices import Slice, Slices
 from policies.evidence.sweep import LoadCarried
+from policies.evidence.switchback import SwitchbackPlan
 from policies.objective import Quantiles
 
 LEAD = Difference(0.012, 0.004, 0.021, 0.001, 0.999, 40)
@@ -74,6 +79,47 @@ def arms() -> tuple[ArmRow, ...]:
     )
 
 
+def explanation() -> Explanation:
+    """The default taken apart: fourteen changes, two weights around it, a loss, two gains, two arms' flows."""
+
+    def effect(name: str, kind: Kind, value: float) -> Effect:
+        return Effect(name, kind, "1", "0", 0.917 + value, replace(LEAD, value=value, low=value - 0.004, high=value))
+
+    def flow(arm: str, crossed: float, flips: float) -> Flow:
+        sizes = (Crossing("< 512", 900, crossed), Crossing("512 – 2,047", 0, None))
+        shares = {"p0/dp0": 0.25, "p1/dp0": 0.75}
+        return Flow(arm, 900, crossed, sizes, shares, shares, -0.5, None, 0.85, 0.125, flips, 41_000, 8_125_000_000)
+
+    def piece(where: str, difference: float) -> Slice:
+        return Slice(where, 1_250, 0.9 + difference, 0.9, difference)
+
+    return Explanation(
+        ablation=(
+            effect("DecodeWait", "off", -0.031),
+            effect("draws_p", "default", 0.002),
+            *(effect(f"knob {at}", "default", 1e-4 * at) for at in range(1, 13)),
+        ),
+        sensitivity=(
+            effect("DecodeWait", "half", -0.003),
+            effect("DecodeWait", "double", -0.04),
+            effect("SloRisk", "half", 0.0),
+            effect("SloRisk", "double", 0.001),
+        ),
+        loads=(LoadPoints("default", ((0.9, 0.95), (1.0, 0.917), (1.1, 0.83))),),
+        regret=(ClassRegret("default", "short", 1_800, 0.0125, 0.02), ClassRegret("default", "long", 0, None, None)),
+        slices=Slices(
+            31,
+            (piece("short, prompt < 512 tokens, last third", -0.125),),
+            (piece("long, prompt ≥ 32,768 tokens, first third", 0.2), piece("D in rack b", 0.05)),
+        ),
+        flows=(flow("default", 0.125, 0.375), flow("incumbent", 0.5, 0.0)),
+        switchback=SwitchbackPlan(
+            12.0, 120.0, 40.0, 0.012, 0.025, 0.8, 0.05, 0.02, 546, 88, 18.2, 7, "wi" * 273, "Blocks are independent."
+        ),
+        replays=96,
+    )
+
+
 def evidence(*, forced: str = "pass") -> dict[str, Any]:
     """As a policy file carries it."""
     gates = [
@@ -102,6 +148,7 @@ def evidence(*, forced: str = "pass") -> dict[str, Any]:
             alpha=0.025,
             margin=0.005,
             search={"trials": 8, "stopped": "budget", "frozen": {"SloRisk": "no target"}, "touched_bounds": []},
+            explanation=explanation(),
         )
     )
 
