@@ -91,7 +91,7 @@ def slice_rows(found: Mapping[str, Any]) -> Rows:
 
 
 def flow_table(found: Mapping[str, Any]) -> tuple[tuple[str, ...], Rows]:
-    """Head and rows: one column an arm, one row a number."""
+    """Head and rows: one column an arm, one row a number; sizes of prompts only where some cross."""
     flows = found["flows"]
 
     def row(name: str, cells: Sequence[str]) -> tuple[str, ...]:
@@ -99,7 +99,7 @@ def flow_table(found: Mapping[str, Any]) -> tuple[tuple[str, ...], Rows]:
 
     rows = [row("prompts across racks, %", [_percent(f["crossed_frac"]) for f in flows])]
     for at, crossing in enumerate(flows[0]["crossings"]):
-        if any(f["crossings"][at]["requests"] for f in flows):
+        if any(f["crossings"][at]["requests"] for f in flows) and any(f["crossed_frac"] for f in flows):
             cells = [_percent(f["crossings"][at]["crossed_frac"]) for f in flows]
             rows.append(row(f"of {crossing['prompt_tokens']} tokens, %", cells))
     for name, key in (("P", "prefill"), ("D", "decode")):

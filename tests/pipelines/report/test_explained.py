@@ -73,6 +73,13 @@ def test_flows_side_by_side() -> None:
     ]
 
 
+def test_a_pool_of_one_rack_has_no_sizes_that_cross() -> None:
+    value = found()
+    for flow in value["flows"]:
+        flow["crossed_frac"] = 0.0
+    assert [row[0] for row in flow_table(value)[1]][:2] == ["prompts across racks, %", "share of a P, least – most, %"]
+
+
 def test_regret_of_classes_with_decisions() -> None:
     assert regret_rows(found()) == [("default", "short", "1,800", "12.5", "2.0")]
 
