@@ -20,6 +20,12 @@ def explained_html(evidence: Mapping[str, Any]) -> Iterator[str]:
     found = evidence["details"].get("explanation")
     if not found:
         return
+    if found.get("ladder"):
+        yield "<h2>The ladder</h2>"
+        yield _table(("rung", "terms", "goodput, %", "gain, points"), ladder_rows(found))
+        yield _small(
+            "The joint score's weights, a part of its terms at a time; P and D are chosen apart below the last rung."
+        )
     yield "<h2>What the winner lives on</h2>"
     if found["ablation"]:
         yield _table(("term or knob", "change", "from", "to", "goodput, points"), ablation_rows(found))
@@ -50,6 +56,18 @@ def explained_html(evidence: Mapping[str, Any]) -> Iterator[str]:
     if found["switchback"] is not None:
         yield "<h2>Live test</h2>"
         yield from (f"<p>{escape(line)}</p>" for line in live_test_lines(found["switchback"]))
+
+
+def ladder_rows(found: Mapping[str, Any]) -> Rows:
+    """One row a rung, from the lowest; terms are named where they come in."""
+    rows: Rows = []
+    known: set[str] = set()
+    for rung in found["ladder"]:
+        new = [term for term in rung["terms"] if term not in known]
+        known |= set(new)
+        gain = UNKNOWN if rung["gain"] is None else interval_text(rung["gain"])
+        rows.append((rung["name"], ", ".join(new), f"{100 * rung['goodput_frac']:.2f}", gain))
+    return rows
 
 
 def ablation_rows(found: Mapping[str, Any]) -> Rows:

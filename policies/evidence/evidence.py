@@ -14,6 +14,7 @@ from policies.evidence.explain import Explanation, Subject, explain
 from policies.evidence.gates import TEST_DAY, Gate, complete, not_run
 from policies.evidence.sweep import SweepPlan
 from policies.evidence.verdict import Cap, Name, decide, points, validation_gate
+from policies.families.registry import PAIRS
 from policies.search_cases import CaseScore
 from policies.search_families import Arm
 from policies.search_workers import WorkerPool
@@ -141,6 +142,7 @@ def gather(
     if plan.explained:
         subject = Subject(
             arms={name: named[name].policy for name in (winner, incumbent, default)},
+            joint=next((a.policy for a in (named[winner], *reversed(arms)) if a.policy.family == PAIRS), None),
             winner=winner,
             incumbent=incumbent,
             default=default,

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from policies.evidence.arms import day_cases, pooled_goodput
-from policies.evidence.bootstrap import Difference, difference, joined_blocks
+from policies.evidence.bootstrap import Blocks, Difference, difference, joined_blocks
 from policies.evidence.changes import Change, Effect, ablations, neighbours
 from policies.evidence.flows import ClassRegret, Flow, FlowSums
+from policies.evidence.ladder import Rung, rungs
 from policies.evidence.slices import Slices, SliceSums
 from policies.evidence.switchback import SwitchbackPlan, switchback
 from policies.policy import Policy
@@ -31,10 +32,12 @@ class LoadPoints:
 class Explanation:
     """All on the validation days; nothing of it decides. Arms are winner, incumbent and default, each named once.
 
+    `ladder`: masks of the joint score (the winner's, else the last arm's of that family), none without one.
     `ablation`: one thing of the winner off or back at its default. `sensitivity`: each of its weights halved and
     doubled. `slices`, `switchback`: winner against incumbent, None where they are one policy. `replays`: made for this.
     """
 
+    ladder: tuple[Rung, ...]
     ablation: tuple[Effect, ...]
     sensitivity: tuple[Effect, ...]
     loads: tuple[LoadPoints, ...]
@@ -48,10 +51,12 @@ class Explanation:
 @dataclass(frozen=True, slots=True)
 class Subject:
     """What is explained. `arms`: name -> policy of winner, incumbent and default; `known`: name -> its scores at load 1
-    on `days`, in their order. `lead`: winner less incumbent over blocks of `block_s`.
+    on `days`, in their order. `joint`: the policy of scored pairs whose terms make the ladder. `lead`: winner less
+    incumbent over blocks of `block_s`.
     """
 
     arms: Mapping[str, Policy]
+    joint: Policy | None
     winner: str
     incumbent: str
     default: str
@@ -79,6 +84,7 @@ def explain(pool: WorkerPool, subject: Subject) -> Explanation:
     """Replay what the explanation needs. A pure function of its arguments and the pool's evaluator."""
     winner = subject.arms[subject.winner]
     back, moved = ablations(winner, subject.arms[subject.default]), neighbours(winner)
+    ladder = tuple(_ladder(pool, subject))
     effects = list(_effects(pool, subject, [*back, *moved]))
     loads = tuple(_around_load_one(pool, subject))
     flows = {name: FlowSums(name) for name in subject.roles}
@@ -89,6 +95,7 @@ def explain(pool: WorkerPool, subject: Subject) -> Explanation:
         slices.add(seen[subject.winner], seen[subject.incumbent])
     other_loads = len([load for load in LOADS if load != 1.0])
     return Explanation(
+        ladder=ladder,
         ablation=tuple(effects[: len(back)]),
         sensitivity=tuple(effects[len(back) :]),
         loads=loads,
@@ -96,8 +103,23 @@ def explain(pool: WorkerPool, subject: Subject) -> Explanation:
         slices=None if subject.same else slices.extremes(),
         flows=tuple(sums.flow() for sums in flows.values()),
         switchback=None if subject.same else _live_test(subject),
-        replays=(len(effects) + len(subject.roles) * (other_loads + 1)) * len(subject.days),
+        replays=(len(ladder) + len(effects) + len(subject.roles) * (other_loads + 1)) * len(subject.days),
     )
+
+
+def _ladder(pool: WorkerPool, subject: Subject) -> Iterator[Rung]:
+    steps = {} if subject.joint is None else rungs(subject.joint)
+    scores = pool.by_policy([policy for _, policy in steps.values()], day_cases(subject.days))
+    below: Blocks | None = None
+    for (name, (terms, _)), found in zip(steps.items(), scores, strict=True):
+        blocks = joined_blocks(found, subject.block_s)
+        gain = None if below is None else _apart(subject, blocks, below)
+        yield Rung(name, terms, blocks.goodput_frac, gain)
+        below = blocks
+
+
+def _apart(subject: Subject, blocks: Blocks, reference: Blocks) -> Difference:
+    return difference(blocks, reference, alpha=subject.alpha, seed=subject.seed, resamples=subject.resamples)
 
 
 def _effects(pool: WorkerPool, subject: Subject, changes: Sequence[Change]) -> Iterator[Effect]:
@@ -105,7 +127,7 @@ def _effects(pool: WorkerPool, subject: Subject, changes: Sequence[Change]) -> I
     scores = pool.by_policy([change.policy for change in changes], day_cases(subject.days))
     for change, found in zip(changes, scores, strict=True):
         blocks = joined_blocks(found, subject.block_s)
-        apart = difference(blocks, reference, alpha=subject.alpha, seed=subject.seed, resamples=subject.resamples)
+        apart = _apart(subject, blocks, reference)
         yield Effect(change.name, change.kind, change.before, change.after, blocks.goodput_frac, apart)
 
 

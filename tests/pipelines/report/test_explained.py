@@ -11,12 +11,14 @@ from pipelines.report.explained import (
     ablation_rows,
     explained_html,
     flow_table,
+    ladder_rows,
     live_test_lines,
     load_table,
     regret_rows,
     sensitivity_rows,
     slice_rows,
 )
+from pipelines.report.table import UNKNOWN
 from tests.pipelines.report.values import evidence
 
 
@@ -109,3 +111,12 @@ def test_parts_that_a_night_does_not_have_are_left_out() -> None:
     assert "Live test" not in bare
     del stored["details"]["explanation"]
     assert text_of(stored) == ""
+
+
+def test_a_rung_names_the_terms_that_come_in() -> None:
+    rows = ladder_rows(found())
+    assert [row[:3] for row in rows] == [
+        ("guard", "", "85.00"), ("bookings", "PrefillWait", "87.00"), ("joint pair", "SloRisk", "91.70"),
+    ]  # fmt: skip
+    assert rows[0][3] == UNKNOWN
+    assert rows[1][3].startswith("+2.00")

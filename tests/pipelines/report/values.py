@@ -13,6 +13,7 @@ from policies.evidence.evidence import Evidence, Optimism
 from policies.evidence.explain import Explanation, LoadPoints
 from policies.evidence.flows import ClassRegret, Crossing, Flow
 from policies.evidence.gates import FORCED_PLACEMENT, VALIDATION, Gate, complete
+from policies.evidence.ladder import Rung
 from policies.evidence.slices import Slice, Slices
 from policies.evidence.sweep import LoadCarried
 from policies.evidence.switchback import SwitchbackPlan
@@ -94,6 +95,11 @@ def explanation() -> Explanation:
         return Slice(where, 1_250, 0.9 + difference, 0.9, difference)
 
     return Explanation(
+        ladder=(
+            Rung("guard", (), 0.85, None),
+            Rung("bookings", ("PrefillWait",), 0.87, replace(LEAD, value=0.02)),
+            Rung("joint pair", ("PrefillWait", "SloRisk"), 0.917, replace(LEAD, value=0.047)),
+        ),
         ablation=(
             effect("DecodeWait", "off", -0.031),
             effect("draws_p", "default", 0.002),

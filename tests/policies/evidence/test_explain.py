@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -91,8 +92,18 @@ def found(told: tuple[Evidence, int]) -> Explanation:
 
 def test_every_replay_is_counted(told: tuple[Evidence, int], found: Explanation) -> None:
     arms, days = 3, 2
-    assert found.replays == (len(found.ablation) + len(found.sensitivity) + 3 * arms) * days
+    assert found.replays == (len(found.ladder) + len(found.ablation) + len(found.sensitivity) + 3 * arms) * days
     assert told[1] == arms * days + found.replays
+
+
+def test_the_ladder_ends_at_the_joint_score(told: tuple[Evidence, int], found: Explanation) -> None:
+    names = ["utilisation", "guard", "bookings", "request size", "service load", "locality and transfer", "joint pair"]
+    assert [rung.name for rung in found.ladder] == names
+    assert found.ladder[-1].goodput_frac == next(row.goodput_frac for row in told[0].arms if row.name == "searched")
+    assert found.ladder[0].gain is None
+    for below, rung in pairwise(found.ladder):
+        assert rung.gain is not None
+        assert rung.gain.value == pytest.approx(rung.goodput_frac - below.goodput_frac)
 
 
 def test_effects_are_of_what_is_on_or_differs(found: Explanation) -> None:
