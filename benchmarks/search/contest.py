@@ -105,7 +105,7 @@ def calibrated(pool: Pool, trace: Workload, workers: int, folder: Path) -> float
             tasks = [(plain[name], Case("train", load)) for name, load in asked]
             return [score.goodput_frac for score in replays.scores(tasks)]
 
-        plan = SweepPlan(LEVEL, start=2.8, step=0.2, low=0.4, high=6.0, halvings=2)
+        plan = SweepPlan(LEVEL, start=1.8, step=0.2, low=0.3, high=6.0, halvings=2)
         return round(max(carried.load for carried in sweep_all(list(plain), plan, goodput).values()), 2)
 
 

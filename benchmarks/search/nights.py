@@ -25,7 +25,7 @@ from policies.twin.workload import Workload
 
 ALPHA = 0.01
 BLOCKS = 120  # of 5 s a day
-POISON_LOAD = 2.5
+POISON_LOAD = 1.25
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ MIXED = (
 class Pool:
     """`racks`: P and D nodes of each. `uplink_gbps` each way, None = no limit. `slow`: nodes with `SLOW` step times.
 
-    `copies` of the trace make its traffic, with prefixes of their own.
+    `copies` of the trace make its traffic, with prefixes of their own: at a lower rate each, so that the traffic lasts.
     """
 
     name: str
@@ -124,8 +124,8 @@ POOLS: Mapping[str, Pool] = MappingProxyType(
     {
         pool.name: pool
         for pool in (
-            Pool("a", "4 P + 4 D, all alike, one router that sees the live state"),
-            Pool("c100", "two uneven racks, 100 Gb/s between them", racks=_UNEVEN, uplink_gbps=100.0, copies=2),
+            Pool("a", "4 P + 4 D, all alike, one router that sees the live state", copies=2),
+            Pool("c100", "two uneven racks, 100 Gb/s between them", racks=_UNEVEN, uplink_gbps=100.0, copies=3),
             Pool(
                 "f",
                 "two uneven racks, 25 Gb/s between them, slow nodes, four routers with samples of 500 ms",
@@ -133,11 +133,11 @@ POOLS: Mapping[str, Pool] = MappingProxyType(
                 uplink_gbps=25.0,
                 slow=("p0", "p5", "d0", "d4"),
                 routers=_stale(4, 500),
-                copies=2,
+                copies=3,
             ),
-            Pool("g", "4 P + 4 D, TPOT targets of 20, 26 and 45 ms by prompt size", sizes=MIXED),
+            Pool("g", "4 P + 4 D, TPOT targets of 20, 26 and 45 ms by prompt size", sizes=MIXED, copies=2),
             Pool(
-                "h", "8 P + 8 D, eight routers with samples of 2 s", racks=((8, 8),), routers=_stale(8, 2000), copies=2
+                "h", "8 P + 8 D, eight routers with samples of 2 s", racks=((8, 8),), routers=_stale(8, 2000), copies=3
             ),
         )
     }
