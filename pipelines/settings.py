@@ -109,6 +109,7 @@ class GateSettings:
 
     alpha: float
     margin: float
+    drill_margin: float
     resamples: int
     waivers: tuple[str, ...]
     fidelity: FidelityLimits

@@ -157,6 +157,7 @@ def _checked_pool(name: str, file: PoolFile, classes: dict[str, ClassFile]) -> P
         gates=GateSettings(
             alpha=file.gates.alpha,
             margin=file.gates.margin,
+            drill_margin=file.gates.drill_margin,
             resamples=file.gates.resamples,
             waivers=file.gates.waive,
             fidelity=FidelityLimits(**file.gates.fidelity.model_dump()),

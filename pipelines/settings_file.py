@@ -144,7 +144,9 @@ class SearchFile(Strict):
 
 
 class FidelityFile(Strict):
-    """Largest accepted differences between the twin under forced placement and the log, as fractions."""
+    """Largest accepted differences between the log and the twin, under forced placement and under the policy in force,
+    as fractions.
+    """
 
     ttft_p50: float = Field(0.10, gt=0)
     ttft_p99: float = Field(0.20, gt=0)
@@ -159,6 +161,7 @@ class GatesFile(Strict):
 
     alpha: float = Field(0.025, gt=0, lt=0.5, description="chance of a false `better`")
     margin: float = Field(0.005, ge=0, lt=1, description="least gain in goodput that is a finding, as a fraction")
+    drill_margin: float = Field(0.02, ge=0, lt=1, description="loss in goodput that a drill forgives, as a fraction")
     resamples: int = Field(4000, ge=200, le=1_000_000, description="draws of the paired block bootstrap")
     carried_at: Frac = Field(0.9, description="goodput at which the load carried is read")
     waive: tuple[str, ...] = Field((), description="gates that may stay unrun; a waiver stands in the policy file")

@@ -26,10 +26,11 @@ PIECES = 4
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A workload by name (a day), and the factor on its arrival rate."""
+    """A workload by name (a day), the factor on its arrival rate, and the drill that it goes through, "" = none."""
 
     day: str
     load: float = 1.0
+    drill: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from features.errors import TwinError
 from models.portable.estimators import Estimators
 from policies import store_workloads
+from policies.evidence.drills import drilled
 from policies.lengths import LengthRows, length_rows
 from policies.objective import Goal
 from policies.policy import Policy
@@ -54,32 +55,32 @@ class ReplayFactory:
 
 
 class ReplayEvaluator:
-    """Replays and scores; keeps scaled workloads and lowered length laws, which many policies share."""
+    """Replays and scores; keeps what cases make of workloads, and lowered length laws, which many policies share."""
 
     def __init__(self, setup: ReplayFactory, workloads: Mapping[str, Workload]) -> None:
         self._setup = setup
         self._workloads = workloads
-        self._scaled: dict[Case, Workload] = {}
+        self._prepared: dict[Case, tuple[Cluster, Workload]] = {}
         self._lengths: dict[tuple[str, tuple[str, ...]], LengthRows] = {}
         self._arena = Arena()
 
     def __call__(self, policy: Policy, case: Case) -> CaseScore:
         """Replay `case` under `policy` with the fitted laws in the pool and in its routers."""
         result, _ = self._replayed(policy, case, NOTHING)
-        return score_case(case, self._setup.cluster, self._workload(case), result, self._setup.goal)
+        return score_case(case, *self._pool_and_traffic(case), result, self._setup.goal)
 
     def detail(self, policy: Policy, case: Case) -> Detail:
         """The same replay, recorded."""
-        cluster, workload = self._setup.cluster, self._workload(case)
+        cluster, workload = self._pool_and_traffic(case)
         recording = watched(cluster, workload)
         result, recorded = self._replayed(policy, case, recording)
         return detail_of(case, cluster, workload, self._setup.goal, policy, recording, result, recorded)
 
     def _replayed(self, policy: Policy, case: Case, recording: Recording) -> tuple[Replay, Recorded]:
         setup = self._setup
-        workload = self._workload(case)
+        cluster, workload = self._pool_and_traffic(case)
         return replay_recorded(
-            setup.cluster,
+            cluster,
             setup.estimators,
             policy,
             workload,
@@ -90,12 +91,13 @@ class ReplayEvaluator:
             arena=self._arena,
         )
 
-    def _workload(self, case: Case) -> Workload:
+    def _pool_and_traffic(self, case: Case) -> tuple[Cluster, Workload]:
         if case.day not in self._workloads:
             raise TwinError("a case names a workload of the scratch folder", value=case.day)
-        if case not in self._scaled:
-            self._scaled[case] = scale_load(self._workloads[case.day], case.load)
-        return self._scaled[case]
+        if case not in self._prepared:
+            whole = self._setup.cluster, scale_load(self._workloads[case.day], case.load)
+            self._prepared[case] = drilled(case.drill, *whole) if case.drill else whole
+        return self._prepared[case]
 
     def _length_rows(self, policy: Policy, day: str, workload: Workload) -> LengthRows:
         names = tuple(c.name for c in policy.classes)

@@ -109,11 +109,12 @@ def evidence(
     check_basis(tonight, night_inputs, estimators, contest=contest, candidates=candidates, fidelity=fidelity)
     inputs = current_inputs(tonight, night_inputs)
     match, incumbent = restored(meeting.Contest, contest["contest"]), restored(InForce, contest["incumbent"])
-    found, gate = restored(Candidates, candidates["candidates"]), restored(Gate, fidelity["gate"])
+    found = restored(Candidates, candidates["candidates"])
+    gates = [restored(Gate, gate) for gate in fidelity["gates"]]
     file = draft(tonight.pool, inputs, fitted, found.policy, incumbent)
 
     def judge() -> Evidence:
-        return _judge(tonight, inputs, fitted, match, found, gate, context, teller)
+        return _judge(tonight, inputs, fitted, match, found, gates, context, teller)
 
     judged = stages.judged_once(tonight.store, file, tonight.day, fitted, judge)
     return dg.Output(
@@ -127,7 +128,7 @@ def _judge(
     fitted: Fitted,
     match: meeting.Contest,
     found: Candidates,
-    gate: Gate,
+    gates: list[Gate],
     context: dg.AssetExecutionContext,
     teller: Teller,
 ) -> Evidence:
@@ -137,7 +138,7 @@ def _judge(
         stage("evidence", context, teller) as told,
         judging.replaying(tonight.pool, inputs, fitted, workloads, scratch, told.step) as workers,
     ):
-        return judging.judge(workers, tonight.pool, inputs, match, found, [gate])
+        return judging.judge(workers, tonight.pool, inputs, match, found, gates)
 
 
 @dg.asset(

@@ -71,8 +71,8 @@ def contest(
     group_name="judge",
     kinds={"numba", "json"},
     owners=OWNERS,
-    description="One row a night: gate 1a. The log's own placements of the validation days are replayed and must give "
-    "the log's own latencies and cache hits.",
+    description="One row a night: gates 1a and 1b. The log's own placements of the validation days are replayed, then "
+    "the policy in force is, and both must give the log's own latencies and cache hits.",
 )
 def fidelity(
     context: dg.AssetExecutionContext,
@@ -82,18 +82,20 @@ def fidelity(
     estimators: dict[str, Any],
     contest: dict[str, Any],
 ) -> dg.Output[Stored]:
-    """Judges times and caches of the twin for any router, since no decision is replayed."""
+    """1a judges times and caches of the twin for any router, 1b also what routers see and how they decide."""
     if UNJUDGED in contest:
         return dg.Output(contest)
     tonight, fitted = night(context, project), restored_fitted(estimators)
     check_basis(tonight, night_inputs, estimators, contest=contest)
     match, inputs = restored(meeting.Contest, contest["contest"]), current_inputs(tonight, night_inputs)
     with stage("fidelity", context, teller):
-        gate = judging.fidelity(tonight.lake, tonight.pool, inputs, fitted, match.incumbent)
-    return dg.Output(
-        {"gate": plain(Gate, gate), BASIS: contest[BASIS]},
-        metadata={"status": gate.status, "detail": gate.detail, "numbers": dict(gate.numbers)},
-    )
+        gates = judging.fidelity(tonight.lake, tonight.store, tonight.pool, inputs, fitted, match.incumbent)
+    told = {
+        f"{gate.name}/{name}": value
+        for gate in gates
+        for name, value in (("status", gate.status), ("detail", gate.detail), ("numbers", dict(gate.numbers)))
+    }
+    return dg.Output({"gates": [plain(Gate, gate) for gate in gates], BASIS: contest[BASIS]}, metadata=told)
 
 
 def workloads_table(workloads: dict[str, Workload]) -> dg.TableMetadataValue:

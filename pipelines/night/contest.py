@@ -82,7 +82,7 @@ def contest(
     else:
         space = space_around(default, frozen, fitted.estimators.length.levels, freedom)
     names = {part: tuple(name for name, _ in held) for part, held in window_names(inputs).items()}
-    return Contest(space, _with_risk(incumbent, fitted.estimators), reserve, names, freedom)
+    return Contest(space, with_risk(incumbent, fitted.estimators), reserve, names, freedom)
 
 
 def _freedom(pool: Pool, cluster: Cluster) -> Freedom:
@@ -103,7 +103,7 @@ def _without_prefix(policy: Policy) -> Policy:
     return replace(policy, classes=tuple(replace(c, weights=weights(c.weights)) for c in policy.classes))
 
 
-def _with_risk(policy: Policy, estimators: Estimators) -> Policy:
+def with_risk(policy: Policy, estimators: Estimators) -> Policy:
     """The policy with tonight's risk tables: every arm is judged with the same estimators."""
     risk = estimators.risk
     return replace(policy, risk_ttft=risk_table(risk.ttft), risk_tpot=risk_table(risk.tpot))

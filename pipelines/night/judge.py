@@ -11,16 +11,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import polars as pl
+
 from features.lake import Lake
-from pipelines.night.contest import SEARCHED_FAMILY, Contest
+from models.splits import Window
+from pipelines.night.contest import SEARCHED_FAMILY, Contest, with_risk
 from pipelines.night.fit import Fitted, residual_noise
 from pipelines.night.inputs import Inputs
+from pipelines.night.policy import in_force_within
 from pipelines.night.workloads import window_traffic
 from pipelines.settings import Pool
 from policies.candidates import DEFAULT, INCUMBENT, Candidates, find_candidates, train_cases
+from policies.evidence.drills import plan_drills
 from policies.evidence.evidence import Evidence, Plan, gather
-from policies.evidence.fidelity import ForcedReplay, forced_placement_gate
-from policies.evidence.gates import Gate
+from policies.evidence.fidelity import LoggedReplay, forced_placement_gate
+from policies.evidence.gates import POLICY_REPLAY, Gate, not_run
+from policies.evidence.policy_replay import policy_replay_gate
 from policies.policy import Policy
 from policies.search_cases import CaseScore
 from policies.search_detail import Detail
@@ -28,6 +34,7 @@ from policies.search_families import choose_winner, family_spaces
 from policies.search_plan import planned_trials
 from policies.search_replay import ReplayFactory, save_workloads
 from policies.search_workers import Task, WorkerPool
+from policies.store import PolicyStore
 from policies.twin.replay import replay
 from policies.twin.workload import Workload
 
@@ -57,22 +64,63 @@ class CountingPool(WorkerPool):
             yield detail
 
 
-def fidelity(lake: Lake, pool: Pool, inputs: Inputs, fitted: Fitted, incumbent: Policy) -> Gate:
-    """Gate 1a on the validation windows. Requests whose pair the pool does not have are placed by the incumbent."""
-    names = [c.name for c in pool.classes]
-    days = []
-    for window in inputs.split.validation:
-        traffic = window_traffic(lake, pool, inputs, window, fitted.estimators.length, forced=True)
-        result = replay(
-            inputs.cluster,
-            fitted.estimators,
-            incumbent,
-            traffic.workload,
-            seed=pool.search.seed,
-            noise=residual_noise(fitted.estimators),
-        )
-        days.append(ForcedReplay(traffic.workload, result, traffic.logged))
-    return forced_placement_gate(days, names, pool.gates.fidelity)
+def fidelity(
+    lake: Lake, store: PolicyStore, pool: Pool, inputs: Inputs, fitted: Fitted, incumbent: Policy
+) -> tuple[Gate, ...]:
+    """Gates 1a and 1b on the validation windows: whether the twin can be believed."""
+    return forced_placement(lake, pool, inputs, fitted, incumbent), policy_replay(lake, store, pool, inputs, fitted)
+
+
+def forced_placement(lake: Lake, pool: Pool, inputs: Inputs, fitted: Fitted, incumbent: Policy) -> Gate:
+    """Gate 1a. Requests whose pair the pool does not have are placed by the incumbent."""
+    days = [
+        _logged_replay(lake, pool, inputs, fitted, window, incumbent, forced=True) for window in inputs.split.validation
+    ]
+    return forced_placement_gate(days, [c.name for c in pool.classes], pool.gates.fidelity)
+
+
+def policy_replay(lake: Lake, store: PolicyStore, pool: Pool, inputs: Inputs, fitted: Fitted) -> Gate:
+    """Gate 1b. Each window is replayed under the policy that was in force in it: the store's, else the declared
+    incumbent, with tonight's estimators and risk tables as every arm has them.
+    """
+    windows, policies = inputs.split.validation, []
+    for window in windows:
+        held, reason = in_force_within(store, pool, window, _named(lake, pool, window))
+        if held is None:
+            return not_run(POLICY_REPLAY, reason)
+        policies.append(with_risk(held.policy, fitted.estimators))
+    days = [
+        _logged_replay(lake, pool, inputs, fitted, window, policy, forced=False)
+        for window, policy in zip(windows, policies, strict=True)
+    ]
+    families = [policy.family for policy in policies]
+    return policy_replay_gate(days, families, [c.name for c in pool.classes], pool.gates.fidelity)
+
+
+def _logged_replay(
+    lake: Lake, pool: Pool, inputs: Inputs, fitted: Fitted, window: Window, policy: Policy, *, forced: bool
+) -> LoggedReplay:
+    traffic = window_traffic(lake, pool, inputs, window, fitted.estimators.length, forced=forced)
+    result = replay(
+        inputs.cluster,
+        fitted.estimators,
+        policy,
+        traffic.workload,
+        seed=pool.search.seed,
+        noise=residual_noise(fitted.estimators),
+    )
+    return LoggedReplay(traffic.workload, result, traffic.logged)
+
+
+def _named(lake: Lake, pool: Pool, window: Window) -> set[str]:
+    """Policy versions that a window's requests name."""
+    found = (
+        lake.scan("requests", [window.day], pool.name)
+        .filter(pl.col("arrived_at_us").is_between(window.start_us, window.end_us, closed="left"))
+        .select(pl.col("policy_version").drop_nulls().unique())
+        .collect()
+    )
+    return set(found["policy_version"].to_list())
 
 
 @contextmanager
@@ -161,6 +209,7 @@ def judge(
         waivers=pool.gates.waivers,
         sweep=pool.gates.sweep,
         explained=True,
+        drills=plan_drills(inputs.cluster, pool.gates.drill_margin),
     )
     summary: dict[str, Any] = dict(candidates.summary)
     summary["reserve_blocks"] = match.reserve_blocks

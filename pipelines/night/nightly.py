@@ -116,8 +116,8 @@ def run_night(
 
     `progress(stage, done, of how many)`: stages are ingest, inputs, predictions, fit, workloads, fidelity, search,
     evidence, publish; 0 done = it begins, of 0 = nobody knows. `issued_at`: UTC, YYYY-MM-DDTHH:MM:SSZ, None = now. The
-    stored file's `content_hash` depends on the logs, the settings, the code, what was in force on the day, and the
-    estimators of the night before where one of them is kept.
+    stored file's `content_hash` depends on the logs, the settings, the code, what was in force on the day and on
+    the validation days, and the estimators of the night before where one of them is kept.
 
     Raises SourceError, SettingsError or ModelError for input that no night can be made of.
     """
@@ -141,7 +141,7 @@ def run_night(
         workloads = meeting.all_workloads(lake, pool, inputs, fitted)
         match = meeting.contest(lake, pool, inputs, fitted, workloads, incumbent.policy)
     with run.stage("fidelity"):
-        gate = judging.fidelity(lake, pool, inputs, fitted, match.incumbent)
+        gates = judging.fidelity(lake, store, pool, inputs, fitted, match.incumbent)
     with judging.replaying(pool, inputs, fitted, workloads, runs / "scratch", run.step) as workers:
         with run.stage("search", judging.search_replays(pool, inputs, match)):
             candidates = stages.search_candidates(workers, pool, inputs, fitted, match, incumbent, runs=runs)
@@ -149,7 +149,7 @@ def run_night(
 
         def judge() -> Evidence:
             with run.stage("evidence"):
-                return judging.judge(workers, pool, inputs, match, candidates, [gate])
+                return judging.judge(workers, pool, inputs, match, candidates, gates)
 
         judged = stages.judged_once(store, file, day, fitted, judge)
     with run.stage("publish"):

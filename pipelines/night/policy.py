@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from features.errors import PolicyError
 from models.portable.estimators import Estimators
+from models.splits import Window
 from pipelines.night.fit import Fitted
 from pipelines.night.inputs import Inputs
 from pipelines.night.revision import code_revision
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 NS_PER_S = 1_000_000_000
 NOT_TRUSTWORTHY = "not trustworthy"
+_FORM = "%Y-%m-%dT%H:%M:%SZ"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +62,48 @@ def in_force(store: PolicyStore, pool: Pool, day: date) -> InForce:
     A stored policy of other classes than the settings' is of another pool by now; then the declared one counts.
     """
     move = store.in_force(f"{day.isoformat()}T23:59:59Z")
-    if move is not None:
-        file = store.find(move.content_hash)
-        policy = policy_of(file)
-        if [c.name for c in policy.classes] == [c.name for c in pool.classes]:
-            reference = {
-                "family": file.family,
-                "policy_version": file.policy_version,
-                "content_hash": content_hash(file),
-            }
-            return InForce(policy, reference)
+    return (_moved_to(store, pool, move) if move is not None else None) or _declared(pool)
+
+
+def in_force_within(
+    store: PolicyStore, pool: Pool, window: Window, named: Collection[str]
+) -> tuple[InForce | None, str]:
+    """The one policy that routed the requests of a window; None where there is no such policy, and why.
+
+    `named`: the policy versions that the log gives for those requests, none where it gives none.
+    """
+    first, last = _at(window.start_us), _at(window.end_us - 1)
+    move = store.in_force(first)
+    began = None if move is None else move.content_hash
+    if any(first < m.at <= last and m.content_hash != began for m in store.history()):
+        return None, f"the policy in force changed within the validation window of {window.day}"
+    held = _declared(pool) if move is None else _moved_to(store, pool, move)
+    if held is None:
+        return None, f"the policy in force on {window.day} has other classes than the settings"
+    version = held.reference["policy_version"]
+    if len(named) > 1 or (version is not None and set(named) - {version}):
+        said = ", ".join(sorted(named))
+        return None, f"the log of {window.day} names policy {said}, in force was {version or 'the declared incumbent'}"
+    return held, ""
+
+
+def _declared(pool: Pool) -> InForce:
     return InForce(pool.incumbent, {"family": pool.incumbent.family, "policy_version": None, "content_hash": None})
+
+
+def _moved_to(store: PolicyStore, pool: Pool, move: Move) -> InForce | None:
+    """The policy of a move, None if it is of other classes than the settings'."""
+    file = store.find(move.content_hash)
+    policy = policy_of(file)
+    if [c.name for c in policy.classes] != [c.name for c in pool.classes]:
+        return None
+    reference = {"family": file.family, "policy_version": file.policy_version, "content_hash": content_hash(file)}
+    return InForce(policy, reference)
+
+
+def _at(us: int) -> str:
+    """A time as the store writes it, whole seconds."""
+    return datetime.fromtimestamp(us // 1_000_000, UTC).strftime(_FORM)
 
 
 def draft(pool: Pool, inputs: Inputs, fitted: Fitted, policy: Policy, incumbent: InForce) -> PolicyFile:
@@ -226,7 +259,7 @@ def kept_back(file: PolicyFile) -> tuple[str, ...]:
 
 def now() -> str:
     """The time of issue, UTC, YYYY-MM-DDTHH:MM:SSZ."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.now(UTC).strftime(_FORM)
 
 
 def _read(path: Path) -> bytes:

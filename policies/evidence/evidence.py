@@ -10,8 +10,9 @@ from typing import Any
 from features.errors import PolicyError
 from policies.evidence.arms import ArmRow, arm_row, day_cases, load_sweeps
 from policies.evidence.bootstrap import Blocks, Difference, block_length_s, difference, holm, joined_blocks
+from policies.evidence.drills import DrillPlan, run_drills
 from policies.evidence.explain import Explanation, Subject, explain
-from policies.evidence.gates import TEST_DAY, Gate, complete, not_run
+from policies.evidence.gates import DRILLS, TEST_DAY, Gate, complete, not_run
 from policies.evidence.sweep import SweepPlan
 from policies.evidence.verdict import Cap, Name, decide, points, validation_gate
 from policies.families.registry import PAIRS
@@ -25,8 +26,8 @@ class Plan:
     """What is judged on what, fixed before anything is replayed. Days are names of workloads.
 
     `alpha`: chance of a false `better`; intervals are at level 1 - 2·alpha. `margin`: least gain in goodput that is a
-    finding. `waivers`: gates that may stay unrun. `sweep` None leaves out the load carried. `explained`: some dozens of
-    replays more that say why the winner wins.
+    finding. `waivers`: gates that may stay unrun. `sweep` None leaves out the load carried, `drills` None the drills.
+    `explained`: some dozens of replays more that say why the winner wins.
     """
 
     train_days: tuple[str, ...]
@@ -40,6 +41,7 @@ class Plan:
     waivers: tuple[str, ...] = ()
     sweep: SweepPlan | None = field(default_factory=SweepPlan)
     explained: bool = False
+    drills: DrillPlan | None = None
 
     def __post_init__(self) -> None:
         days = [*self.train_days, *self.validation_days, *self.test_days]
@@ -106,8 +108,8 @@ def gather(
 ) -> Evidence:
     """Replay every arm on the validation and test days and judge `winner` against `incumbent` (names of arms).
 
-    `gates`: those that were run elsewhere (forced placement); the validation and test gates are made here and the rest
-    stands as not run. A pure function of its arguments and the pool's evaluator.
+    `gates`: those that were run elsewhere (forced placement, policy replay); validation, drills and test day are judged
+    here and the rest stands as not run. A pure function of its arguments and the pool's evaluator.
     """
     named = {a.name: a for a in arms}
     if len(named) != len(arms) or not {winner, incumbent, default} <= set(named):
@@ -118,16 +120,23 @@ def gather(
     block_s = block_length_s(list(relaxation_s.values()))
     blocks = {name: joined_blocks(scores, block_s) for name, scores in validation.items()}
 
-    def lead(name: str, reference: str, of: Mapping[str, Blocks]) -> Difference:
-        return difference(of[name], of[reference], alpha=plan.alpha, seed=plan.seed, resamples=plan.resamples)
+    def lead(candidate: Blocks, reference: Blocks) -> Difference:
+        return difference(candidate, reference, alpha=plan.alpha, seed=plan.seed, resamples=plan.resamples)
 
-    to_incumbent = {name: lead(name, incumbent, blocks) for name in named}
-    to_default = {name: lead(name, default, blocks) for name in named}
+    def lead_of_scores(candidate: Sequence[CaseScore], reference: Sequence[CaseScore]) -> Difference:
+        return lead(joined_blocks(candidate, block_s), joined_blocks(reference, block_s))
+
+    to_incumbent = {name: lead(blocks[name], blocks[incumbent]) for name in named}
+    to_default = {name: lead(blocks[name], blocks[default]) for name in named}
     adjusted = holm({name: to_incumbent[name].p_better for name in named if name != incumbent})
-    test_lead = None
-    if plan.test_days:
-        test_lead = lead(winner, incumbent, {n: joined_blocks(test[n], block_s) for n in (winner, incumbent)})
-    judged = complete([*gates, validation_gate(to_incumbent[winner], block_s), _test_gate(test_lead)], plan.waivers)
+    drills = not_run(DRILLS)
+    if plan.drills is not None:
+        pair = named[winner].policy, named[incumbent].policy
+        drills = run_drills(pool, *pair, plan.validation_days, plan.drills, lead_of_scores)
+    test_lead = lead_of_scores(test[winner], test[incumbent]) if plan.test_days else None
+    judged = complete(
+        [*gates, validation_gate(to_incumbent[winner], block_s), drills, _test_gate(test_lead)], plan.waivers
+    )
     found = decide(
         to_incumbent[winner],
         p_adjusted=adjusted.get(winner, 1.0),

@@ -19,12 +19,12 @@ TEST_DAY = "test_day"
 GATES = (FORCED_PLACEMENT, POLICY_REPLAY, VALIDATION, REFITS, DRILLS, TEST_DAY)
 """In the order in which they are read."""
 
-_NOT_BUILT = {
+_NOT_RUN = {
     FORCED_PLACEMENT: "no forced placement was replayed",
-    POLICY_REPLAY: "replay of the declared router family against its log is not built",
+    POLICY_REPLAY: "the declared router family was not replayed against its log",
     VALIDATION: "no validation day was replayed",
     REFITS: "bootstrap refits of the estimators are not built",
-    DRILLS: "drills (burst, node failure, slow link, telemetry gap) are not built",
+    DRILLS: "no drill was run",
     TEST_DAY: "no test day was replayed",
 }
 
@@ -44,7 +44,7 @@ class Gate:
 
 def not_run(name: str, detail: str = "") -> Gate:
     """A gate that was not run, and why."""
-    return Gate(name, "not_run", detail or _NOT_BUILT[name])
+    return Gate(name, "not_run", detail or _NOT_RUN[name])
 
 
 def complete(gates: Sequence[Gate], waivers: Collection[str] = ()) -> tuple[Gate, ...]:

@@ -17,7 +17,10 @@ BLOCKS_A_DAY = 120  # of 5 s
 
 @dataclass(frozen=True, slots=True)
 class StubFactory:
-    """Goodput by family, for `routecal` best at SloRisk 5, falling above the load `knee`. A day's noise is shared."""
+    """Goodput by family, for `routecal` best at SloRisk 5, falling above the load `knee`. A day's noise is shared.
+
+    `by_drill`: what a drill takes from `routecal`.
+    """
 
     by_family: Mapping[str, float] = field(default_factory=lambda: {"routecal": 0.9, "lmetric": 0.88})
     noise: float = 0.02
@@ -25,6 +28,7 @@ class StubFactory:
     knee: float = 1.0
     relaxation_s: float = 2.0
     weights_matter: bool = True
+    by_drill: Mapping[str, float] = field(default_factory=dict)
 
     def build(self) -> StubFactory:
         return self
@@ -41,6 +45,8 @@ class StubFactory:
         if policy.same_rack == "decode_first":
             level += 0.01
         level -= 0.5 * max(0.0, case.load - self.knee)
+        if policy.family == "routecal":
+            level -= self.by_drill.get(case.drill, 0.0)
         frac = np.clip(level + shared + own.normal(0.0, self.own_noise, BLOCKS_A_DAY), 0.0, 1.0)
         mean = float(frac.mean())
         return CaseScore(

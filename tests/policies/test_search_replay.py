@@ -12,6 +12,7 @@ from features.errors import TwinError
 from models.portable.estimators import Estimators
 from models.portable.steps import StepLaw, one_type
 from models.portable.transfer import TransferLaw
+from policies.evidence.drills import NAMES
 from policies.lengths import constant_length
 from policies.policy import ClassPolicy, Policy, default_policy
 from policies.search import Budget, search
@@ -21,6 +22,7 @@ from policies.search_race import racer
 from policies.search_replay import ReplayFactory, load_workload, save_workloads
 from policies.search_space import space_around
 from policies.search_workers import WorkerPool
+from policies.twin.cluster import RouterSetup
 from policies.twin.workload import Arrivals, Workload
 from tests.policies import world
 from tests.policies.twin.scenarios import make_arrivals
@@ -73,6 +75,23 @@ def test_a_replay_scores_the_same_again_and_worse_at_more_load(tmp_path: Path) -
     assert evaluate(default(), Case("d1", 1.5)).soft < first.soft
     with pytest.raises(TwinError, match="scratch folder"):
         evaluate(default(), Case("d9"))
+
+
+def test_every_drill_bites(tmp_path: Path) -> None:
+    factory = prepared(tmp_path)
+    # KV of a size that keeps links busy, and routers that see samples.
+    cluster = replace(factory.cluster, kv_bytes_per_token=300_000, routers=RouterSetup(period_ns=500_000_000))
+    evaluate = replace(factory, cluster=cluster).build()
+    calm = evaluate(default(), Case("d1"))
+    found = {name: evaluate(default(), Case("d1", drill=name)) for name in NAMES}
+    assert [name for name, score in found.items() if score.soft == calm.soft] == []
+    assert found["decode_failure"].outcome.failed > 0
+    assert found["rolling_restart"].outcome.failed > 0
+    assert found["burst"].soft < calm.soft
+    assert found["load"] == replace(evaluate(default(), Case("d1", 1.25)), case=Case("d1", drill="load"))
+    assert evaluate(default(), Case("d1")) == calm
+    with pytest.raises(TwinError, match="known"):
+        evaluate(default(), Case("d1", drill="flood"))
 
 
 def test_a_search_on_the_twin_gains_or_stays(tmp_path: Path) -> None:

@@ -64,8 +64,7 @@ paths = ["logs/loads-{day}.jsonl"]
 format = "sglang-loads"
 [pools.small.gates]
 resamples = 400
-waive = ["policy_replay", "estimator_refits", "drills"]
-fidelity = {min_requests = 150}
+waive = ["estimator_refits"]
 """
 TRUTH = Estimators(
     length=constant_length(150.0),

@@ -80,7 +80,10 @@ def test_estimators_find_the_slow_nodes(night: NightResult) -> None:
 def test_the_twin_passes_its_fidelity_gate(night: NightResult) -> None:
     gates = {gate["name"]: gate for gate in night.evidence["details"]["gates"]}
     assert gates["forced_placement"]["status"] == "pass", gates["forced_placement"]
-    assert gates["drills"]["status"] == "waived"
+    assert gates["policy_replay"]["status"] == "pass", gates["policy_replay"]
+    assert gates["policy_replay"]["detail"].startswith("lowest_utilisation: ")
+    assert gates["drills"]["status"] == "pass", gates["drills"]
+    assert gates["estimator_refits"]["status"] == "waived"
     arms = {arm["name"]: arm for arm in night.evidence["details"]["arms"]}
     assert {"incumbent", "default", "searched", "lowest_utilisation"} <= set(arms)
     # What the log served and what the twin makes of the incumbent's policy are the same traffic.

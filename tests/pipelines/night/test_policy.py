@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from features.errors import PolicyError
 from models.portable.estimators import Estimators
 from models.portable.steps import StepLaw, one_type
 from models.portable.transfer import TransferLaw
-from pipelines.night.policy import in_force, kept_back, publish, settings_digest
+from models.splits import Window
+from pipelines.night.policy import in_force, in_force_within, kept_back, publish, settings_digest
 from pipelines.night.revision import code_revision
 from pipelines.settings import Keys, Pool
 from policies.lengths import constant_length
@@ -145,6 +146,46 @@ def test_the_incumbent_of_a_day_was_in_force_at_its_end(tmp_path: Path) -> None:
     assert later.reference["content_hash"] == file.content_hash
     other = replace(pool, classes=pool.classes[:1])
     assert in_force(store, other, date(2026, 3, 7)).policy == pool.incumbent
+
+
+def within(store: PolicyStore, pool: Pool, day: int, *named: str) -> tuple[str | None, str]:
+    """Family in force on a day of March, or why there is none."""
+    start_us = round(datetime(2026, 3, day, tzinfo=UTC).timestamp() * 1e6)
+    held, reason = in_force_within(store, pool, Window(date(2026, 3, day), start_us, start_us + 86_400_000_000), named)
+    return held and held.policy.family, reason
+
+
+def test_a_window_has_one_policy_or_says_why_not(tmp_path: Path) -> None:
+    pool = pool_in(tmp_path)
+    store = PolicyStore(tmp_path / "store", pool.name)
+    assert within(store, pool, 7) == ("lowest_utilisation", "")
+    first = made(pool, proof())
+    publish(store, first, NO_KEYS, issued_at=AT)
+    assert within(store, pool, 6) == ("lowest_utilisation", "")
+    assert within(store, pool, 7) == (None, "the policy in force changed within the validation window of 2026-03-07")
+    assert within(store, pool, 8) == ("routecal", "")
+    # A rollback to what was in force changes nothing; another file at midnight belongs to the day that begins.
+    store.rollback(at="2026-03-08T12:00:00Z", reason="again", to=first.content_hash)
+    assert within(store, pool, 8) == ("routecal", "")
+    publish(store, made(pool, proof(), date(2026, 3, 8)), NO_KEYS, issued_at="2026-03-08T23:00:00Z")
+    assert within(store, pool, 8) == ("routecal", "")
+    assert within(store, pool, 9) == ("routecal", "")
+    other = replace(pool, classes=pool.classes[:1])
+    assert within(store, other, 9) == (None, "the policy in force on 2026-03-09 has other classes than the settings")
+
+
+def test_a_log_that_names_another_policy_is_heard(tmp_path: Path) -> None:
+    pool = pool_in(tmp_path)
+    store = PolicyStore(tmp_path / "store", pool.name)
+    assert within(store, pool, 7, "v1") == ("lowest_utilisation", "")
+    assert "names policy v1, v2" in within(store, pool, 7, "v2", "v1")[1]
+    file = made(pool, proof())
+    publish(store, file, NO_KEYS, issued_at=AT)
+    assert within(store, pool, 8, file.policy_version) == ("routecal", "")
+    assert within(store, pool, 8, "v1") == (
+        None,
+        f"the log of 2026-03-08 names policy v1, in force was {file.policy_version}",
+    )
 
 
 def test_what_cannot_change_a_result_is_not_in_the_settings_digest(tmp_path: Path) -> None:

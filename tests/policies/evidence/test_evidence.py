@@ -10,6 +10,7 @@ import pytest
 
 from features.errors import PolicyError
 from policies.evidence import gates
+from policies.evidence.drills import DrillPlan
 from policies.evidence.evidence import Evidence, Plan, gather, to_json
 from policies.evidence.gates import Gate
 from policies.evidence.sweep import SweepPlan
@@ -47,9 +48,11 @@ def night(
     winner: str | None = None,
     workers: int = 1,
     fidelity: Gate = FIDELITY,
+    by_drill: Mapping[str, float] | None = None,
 ) -> Evidence:
     incumbent = replace(default(), family="lmetric")
-    with WorkerPool(StubFactory(by_family=by_family, own_noise=0.01), workers) as pool:
+    factory = StubFactory(by_family=by_family, own_noise=0.01, by_drill=by_drill or {})
+    with WorkerPool(factory, workers) as pool:
         named = {"incumbent": incumbent, "default": default(), "searched": tuned()}
         arms: list[Arm] = [
             arm(n, p, s) for (n, p), s in zip(named.items(), pool.by_policy(list(named.values()), TRAIN), strict=True)
@@ -115,6 +118,19 @@ def test_without_waivers_the_cap_is_shadow() -> None:
 def test_a_twin_that_fails_its_fidelity_is_not_trusted() -> None:
     found = night({"routecal": 0.93, "lmetric": 0.85}, fidelity=Gate(gates.FORCED_PLACEMENT, "fail", "off by half"))
     assert found.verdict == "not trustworthy"
+
+
+def test_a_winner_that_fails_a_drill_is_not_trusted() -> None:
+    plan = replace(PLAN, sweep=None, drills=DrillPlan(("burst", "decode_failure"), {"load": "not now"}))
+    by_family = {"routecal": 0.93, "lmetric": 0.85}
+    held = night(by_family, plan, by_drill={"burst": 0.05, "decode_failure": 0.09})
+    drills = next(g for g in held.gates if g.name == gates.DRILLS)
+    assert (held.verdict, drills.status) == ("better", "pass")
+    assert drills.numbers["burst.value"] == pytest.approx(0.03, abs=0.01)
+    failed = night(by_family, plan, by_drill={"decode_failure": 0.2})
+    assert failed.verdict == "not trustworthy"
+    assert "the worst is decode_failure" in failed.reasons[0]
+    assert "load was left out: not now" in failed.reasons[0]
 
 
 def test_without_a_test_day_the_gate_is_not_run() -> None:

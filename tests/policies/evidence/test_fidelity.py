@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from features.errors import TwinError
-from policies.evidence.fidelity import FidelityLimits, ForcedReplay, Logged, forced_placement_gate
+from policies.evidence.fidelity import FidelityLimits, Logged, LoggedReplay, forced_placement_gate
 from policies.evidence.gates import Gate
 from policies.objective import latency
 from tests.policies import world
@@ -24,7 +24,7 @@ def day(
     tail: float = 1.0,
     requests: int = 3000,
     seed: int = 0,
-) -> ForcedReplay:
+) -> LoggedReplay:
     """A replay whose log differs by these factors; `tail` on the slowest 3 % of TTFT."""
     rng = np.random.default_rng(seed)
     load = world.workload(requests)
@@ -33,10 +33,10 @@ def day(
     times = latency(load, replay)
     logged_ttft = times.ttft_s * ttft
     logged_ttft = np.where(times.ttft_s > np.quantile(times.ttft_s, 0.97), logged_ttft * tail, logged_ttft)
-    return ForcedReplay(load, replay, Logged(logged_ttft, times.tpot_s * tpot, np.full(requests, cached)))
+    return LoggedReplay(load, replay, Logged(logged_ttft, times.tpot_s * tpot, np.full(requests, cached)))
 
 
-def gate(*days: ForcedReplay) -> Gate:
+def gate(*days: LoggedReplay) -> Gate:
     return forced_placement_gate(days, CLASSES)
 
 
@@ -58,7 +58,7 @@ def test_a_twin_that_agrees_passes() -> None:
         (day(cached=200.0), "hit_share"),
     ],
 )
-def test_each_disagreement_fails(wrong: ForcedReplay, names: str) -> None:
+def test_each_disagreement_fails(wrong: LoggedReplay, names: str) -> None:
     found = gate(wrong)
     assert found.status == "fail"
     assert names in found.detail

@@ -86,7 +86,7 @@ def test_a_waiver_covers_only_what_was_not_run() -> None:
     whole = {g.name: g for g in complete([failed], [gates.FORCED_PLACEMENT, gates.DRILLS])}
     assert whole[gates.FORCED_PLACEMENT] == failed
     assert whole[gates.DRILLS].status == "waived"
-    assert whole[gates.DRILLS].detail.startswith("waived by settings: drills")
+    assert whole[gates.DRILLS].detail.startswith("waived by settings: no drill was run")
 
 
 def test_a_waiver_of_no_gate_is_refused() -> None:
