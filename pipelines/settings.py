@@ -105,12 +105,15 @@ class SearchSettings:
 
 @dataclass(frozen=True, slots=True)
 class GateSettings:
-    """Thresholds of the gates, see `policies.evidence.Plan`. `waivers`: gates that may stay unrun."""
+    """Thresholds of the gates, see `policies.evidence.Plan`. `waivers`: gates that may stay unrun. `refits`: of the
+    estimators, 0 = none.
+    """
 
     alpha: float
     margin: float
     drill_margin: float
     resamples: int
+    refits: int
     waivers: tuple[str, ...]
     fidelity: FidelityLimits
     sweep: SweepPlan

@@ -159,6 +159,7 @@ def _checked_pool(name: str, file: PoolFile, classes: dict[str, ClassFile]) -> P
             margin=file.gates.margin,
             drill_margin=file.gates.drill_margin,
             resamples=file.gates.resamples,
+            refits=file.gates.refits,
             waivers=file.gates.waive,
             fidelity=FidelityLimits(**file.gates.fidelity.model_dump()),
             sweep=SweepPlan(level=file.gates.carried_at),

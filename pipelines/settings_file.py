@@ -163,6 +163,12 @@ class GatesFile(Strict):
     margin: float = Field(0.005, ge=0, lt=1, description="least gain in goodput that is a finding, as a fraction")
     drill_margin: float = Field(0.02, ge=0, lt=1, description="loss in goodput that a drill forgives, as a fraction")
     resamples: int = Field(4000, ge=200, le=1_000_000, description="draws of the paired block bootstrap")
+    refits: int = Field(
+        8,
+        ge=0,
+        le=1000,
+        description="bootstrap refits of the estimators that a gain must survive; under 8 = not judged",
+    )
     carried_at: Frac = Field(0.9, description="goodput at which the load carried is read")
     waive: tuple[str, ...] = Field((), description="gates that may stay unrun; a waiver stands in the policy file")
     fidelity: FidelityFile = FidelityFile()

@@ -26,11 +26,15 @@ PIECES = 4
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A workload by name (a day), the factor on its arrival rate, and the drill that it goes through, "" = none."""
+    """A workload by name (a day), the factor on its arrival rate, and the drill that it goes through, "" = none.
+
+    `refit`: which of the evaluator's refits of the estimators are its laws, counted from 1; 0 = the estimators.
+    """
 
     day: str
     load: float = 1.0
     drill: str = ""
+    refit: int = 0
 
 
 @dataclass(frozen=True, slots=True)

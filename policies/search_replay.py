@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from features.errors import TwinError
@@ -39,7 +39,10 @@ def load_workload(folder: Path, name: str) -> Workload:
 
 @dataclass(frozen=True, slots=True)
 class ReplayFactory:
-    """What a worker needs to replay. `seed` is the same for every policy and case: common random numbers."""
+    """What a worker needs to replay. `seed` is the same for every policy and case: common random numbers.
+
+    `refits`: laws with their noise that a case may name instead of `estimators` with `noise`.
+    """
 
     folder: Path
     cluster: Cluster
@@ -47,6 +50,13 @@ class ReplayFactory:
     goal: Goal
     seed: int
     noise: Noise | None = None
+    refits: tuple[tuple[Estimators, Noise | None], ...] = ()
+
+    def laws(self, refit: int) -> tuple[Estimators, Noise | None]:
+        """Laws and noise of a case. TwinError for a refit that is not there."""
+        if not 0 <= refit <= len(self.refits):
+            raise TwinError("a case names a refit of the estimators", value=refit, hint=f"0 to {len(self.refits)}")
+        return self.refits[refit - 1] if refit else (self.estimators, self.noise)
 
     def build(self) -> ReplayEvaluator:
         """Load every workload of the folder."""
@@ -61,11 +71,11 @@ class ReplayEvaluator:
         self._setup = setup
         self._workloads = workloads
         self._prepared: dict[Case, tuple[Cluster, Workload]] = {}
-        self._lengths: dict[tuple[str, tuple[str, ...]], LengthRows] = {}
+        self._lengths: dict[tuple[str, int, tuple[str, ...]], LengthRows] = {}
         self._arena = Arena()
 
     def __call__(self, policy: Policy, case: Case) -> CaseScore:
-        """Replay `case` under `policy` with the fitted laws in the pool and in its routers."""
+        """Replay `case` under `policy` with the case's laws in the pool and in its routers."""
         result, _ = self._replayed(policy, case, NOTHING)
         return score_case(case, *self._pool_and_traffic(case), result, self._setup.goal)
 
@@ -78,29 +88,33 @@ class ReplayEvaluator:
 
     def _replayed(self, policy: Policy, case: Case, recording: Recording) -> tuple[Replay, Recorded]:
         setup = self._setup
+        estimators, noise = setup.laws(case.refit)
         cluster, workload = self._pool_and_traffic(case)
         return replay_recorded(
             cluster,
-            setup.estimators,
+            estimators,
             policy,
             workload,
             seed=setup.seed,
             recording=recording,
-            lengths=self._length_rows(policy, case.day, workload),
-            noise=setup.noise,
+            lengths=self._length_rows(policy, case, estimators, workload),
+            noise=noise,
             arena=self._arena,
         )
 
     def _pool_and_traffic(self, case: Case) -> tuple[Cluster, Workload]:
         if case.day not in self._workloads:
             raise TwinError("a case names a workload of the scratch folder", value=case.day)
-        if case not in self._prepared:
+        traffic = replace(case, refit=0)
+        if traffic not in self._prepared:
             whole = self._setup.cluster, scale_load(self._workloads[case.day], case.load)
-            self._prepared[case] = drilled(case.drill, *whole) if case.drill else whole
-        return self._prepared[case]
+            self._prepared[traffic] = drilled(case.drill, *whole) if case.drill else whole
+        return self._prepared[traffic]
 
-    def _length_rows(self, policy: Policy, day: str, workload: Workload) -> LengthRows:
-        names = tuple(c.name for c in policy.classes)
-        if (day, names) not in self._lengths:
-            self._lengths[day, names] = length_rows(self._setup.estimators.length, names, workload)
-        return self._lengths[day, names]
+    def _length_rows(self, policy: Policy, case: Case, estimators: Estimators, workload: Workload) -> LengthRows:
+        key = (case.day, case.refit, tuple(c.name for c in policy.classes))
+        if key not in self._lengths:
+            # Refits come one after the other: the rows of earlier ones would only take memory.
+            self._lengths = {known: rows for known, rows in self._lengths.items() if known[1] in (0, case.refit)}
+            self._lengths[key] = length_rows(estimators.length, key[2], workload)
+        return self._lengths[key]

@@ -18,7 +18,7 @@ from models.length.offsets import conformal_offsets, paces, upper_quantiles
 from models.length.online import base_tokens, frozen_quantiles
 from models.length.rows import LengthRows, check_levels, read_lengths, spread
 from models.length.scores import LengthScore, score_rows
-from models.metrics import FloatArray, pinball_loss
+from models.metrics import FloatArray, IntArray, pinball_loss
 from models.portable.length import INPUTS, LengthLaw
 from models.portable.trees import Trees
 
@@ -98,6 +98,40 @@ def fit_length(table: pl.DataFrame, *, levels: Sequence[float] = LEVELS, seed: i
         scores=score_rows(law, newest),
         full=full,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class LengthRefit:
+    """A law's rows, for what it would be had other ones been logged. Its groups and its table stay, for growing the
+    table is most of a fit; offsets, paces and where trackers start are found again. A table of one row is, too.
+    """
+
+    law: LengthLaw
+    rows: LengthRows
+    names: Names
+
+    @classmethod
+    def of(cls, law: LengthLaw, table: pl.DataFrame) -> LengthRefit:
+        """`table`: what `fit_length` made `law` of. ModelError if it is another one."""
+        rows = read_lengths(table)
+        names = learn_names(rows if rows.count < MODEL_MIN_ROWS else _sample(rows, 0, rows.count))
+        if dict(names.group_level) != dict(law.group_level):
+            raise ModelError("a law must be fitted again on its own rows", value=len(names.groups), place="lengths")
+        return cls(law, rows, names)
+
+    def refitted(self, drawn: IntArray) -> LengthLaw:
+        """`drawn`: places in `rows`, ascending in time; a place may stand there more than once.
+
+        ModelError if there are fewer than 20.
+        """
+        rows = self.rows.at(drawn)
+        if rows.count < MIN_ROWS:
+            raise ModelError(f"a draw must have at least {MIN_ROWS} requests", value=rows.count, place="lengths")
+        if self.rows.count < MODEL_MIN_ROWS:
+            table, leaves = _one_row(rows, self.law.levels)
+            return _law(self.names, self.law.levels, table, leaves, rows)
+        newest = _sample(rows, rows.count - int(rows.count * NEWEST_FRAC), rows.count)
+        return _law(self.names, self.law.levels, self.law.table, self.law.rows, newest)
 
 
 def _sample(rows: LengthRows, start: int, end: int) -> LengthRows:

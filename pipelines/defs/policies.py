@@ -138,7 +138,7 @@ def _judge(
         stage("evidence", context, teller) as told,
         judging.replaying(tonight.pool, inputs, fitted, workloads, scratch, told.step) as workers,
     ):
-        return judging.judge(workers, tonight.pool, inputs, match, found, gates)
+        return judging.judge(workers, tonight.pool, inputs, match, found, gates, refits=len(fitted.refits))
 
 
 @dg.asset(

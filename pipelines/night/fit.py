@@ -27,6 +27,7 @@ from models.portable.estimators import Estimators, RiskSigma
 from models.portable.steps import ANY, StepLaws
 from models.recency import Change, told
 from models.recent_tables import ESTIMATOR_OF, recent_tables
+from models.refits import refits
 from models.risk import fit_risk
 from models.splits import SplitMode, Window
 from pipelines.night.inputs import DayLogs, Inputs, read_day
@@ -49,7 +50,7 @@ class Fitted:
 
     `report`: of what was fitted tonight. `holdout`, `readings`: of what is used. `rows`: training table -> its rows.
     `notes`: what could not be learned and stands at its default, and what was refused. `digests`: of the file of an
-    earlier night that is used.
+    earlier night that is used. `refits`: the estimators as other blocks of the same traffic would have given them.
     """
 
     estimators: Estimators
@@ -60,6 +61,7 @@ class Fitted:
     gates: tuple[Gate, ...] = ()
     readings: tuple[Reading, ...] = ()
     digests: Mapping[str, str] = field(default_factory=dict)
+    refits: tuple[Estimators, ...] = ()
 
     @property
     def origin(self) -> dict[str, dict[str, Any]]:
@@ -77,7 +79,7 @@ class Fitted:
 
 def fit_night(lake: Lake, pool: Pool, inputs: Inputs, hold: Callable[[Estimators, frozenset[str]], Gated]) -> Fitted:
     """Fit (`fit_as_now`), `hold` against the last good estimators, knowing which new ones are fitted on newest days,
-    score on validation, and set the risk spread from a replay of the last train window.
+    score on validation, set the risk spread from a replay of the last train window, and fit again on resampled tables.
 
     Raises ModelError naming the tables that are too small to learn from.
     """
@@ -99,9 +101,17 @@ def fit_night(lake: Lake, pool: Pool, inputs: Inputs, hold: Callable[[Estimators
     except ModelError as error:
         risk = RiskSigma()
         notes.append(f"The risk spread stands at its default: {error}.")
+    estimators = replace(estimators, risk=risk)
+    again: tuple[Estimators, ...] = ()
+    if inputs.split.validation:
+        try:
+            kept = [gate.estimator for gate in held.gates if not gate.accepted]
+            again = refits(tables, estimators, count=pool.gates.refits, seed=pool.search.seed, kept=kept)
+        except ModelError as error:
+            notes.append(f"The estimators were not fitted again on resampled logs: {error}.")
     rows = {name: getattr(tables, name).height for name in ("lengths", "prefill_steps", "decode_steps", "transfers")}
     return Fitted(
-        estimators=replace(estimators, risk=risk),
+        estimators=estimators,
         report=report,
         holdout=holdout,
         rows=rows,
@@ -109,6 +119,7 @@ def fit_night(lake: Lake, pool: Pool, inputs: Inputs, hold: Callable[[Estimators
         gates=held.gates,
         readings=held.readings,
         digests=held.digests,
+        refits=again,
     )
 
 

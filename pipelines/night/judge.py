@@ -132,7 +132,8 @@ def replaying(
     scratch: Path,
     tell: Callable[[], None],
 ) -> Iterator[WorkerPool]:
-    """Workers that replay the night's workloads by name, with the laws' residual noise. `tell`: after each replay.
+    """Workers that replay the night's workloads by name, with the laws or a refit of them and their residual noise.
+    `tell`: after each replay.
 
     `scratch`: folder for the workloads. What a killed night left there goes when it is a day old.
     """
@@ -149,6 +150,7 @@ def replaying(
             pool.goal,
             pool.search.seed,
             residual_noise(fitted.estimators),
+            refits=tuple((again, residual_noise(again)) for again in fitted.refits),
         )
         with CountingPool(factory, pool.search.workers, tell) as workers:
             yield workers
@@ -193,9 +195,16 @@ def find(
 
 
 def judge(
-    workers: WorkerPool, pool: Pool, inputs: Inputs, match: Contest, candidates: Candidates, gates: Sequence[Gate]
+    workers: WorkerPool,
+    pool: Pool,
+    inputs: Inputs,
+    match: Contest,
+    candidates: Candidates,
+    gates: Sequence[Gate],
+    *,
+    refits: int = 0,
 ) -> Evidence:
-    """The evidence of a night. This opens the test day."""
+    """The evidence of a night. `refits`: of the estimators, which the workers hold. This opens the test day."""
     days = match.days
     plan = Plan(
         train_days=days["train"],
@@ -210,6 +219,7 @@ def judge(
         sweep=pool.gates.sweep,
         explained=True,
         drills=plan_drills(inputs.cluster, pool.gates.drill_margin),
+        refits=refits,
     )
     summary: dict[str, Any] = dict(candidates.summary)
     summary["reserve_blocks"] = match.reserve_blocks

@@ -149,7 +149,7 @@ def run_night(
 
         def judge() -> Evidence:
             with run.stage("evidence"):
-                return judging.judge(workers, pool, inputs, match, candidates, gates)
+                return judging.judge(workers, pool, inputs, match, candidates, gates, refits=len(fitted.refits))
 
         judged = stages.judged_once(store, file, day, fitted, judge)
     with run.stage("publish"):

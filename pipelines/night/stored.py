@@ -39,7 +39,9 @@ def restored(kind: type[T], value: object) -> T:
 
 
 def plain_fitted(fitted: Fitted) -> dict[str, Any]:
-    """{estimators (portable form), report, holdout, rows, notes, gates, readings, digests}, and `origin` to read."""
+    """{estimators, refits (portable form), report, holdout, rows, notes, gates, readings, digests}, and `origin` to
+    read.
+    """
     return {
         "estimators": to_dict(fitted.estimators),
         # The whole model behind the length law is worth its scores only.
@@ -50,6 +52,7 @@ def plain_fitted(fitted: Fitted) -> dict[str, Any]:
         "gates": [plain(Gate, gate) for gate in fitted.gates],
         "readings": [plain(Reading, reading) for reading in fitted.readings],
         "digests": dict(fitted.digests),
+        "refits": [to_dict(again) for again in fitted.refits],
         "origin": fitted.origin,
     }
 
@@ -65,4 +68,5 @@ def restored_fitted(value: dict[str, Any]) -> Fitted:
         gates=tuple(restored(Gate, gate) for gate in value["gates"]),
         readings=tuple(restored(Reading, reading) for reading in value["readings"]),
         digests=value["digests"],
+        refits=tuple(from_dict(again) for again in value["refits"]),
     )

@@ -81,6 +81,21 @@ def joined_blocks(days: Sequence[CaseScore], block_s: float) -> Blocks:
 
 def difference(candidate: Blocks, reference: Blocks, *, alpha: float, seed: int, resamples: int = 4000) -> Difference:
     """Bootstrap `candidate` - `reference` over the blocks that they share."""
+    found = drawn(candidate, reference, alpha=alpha, seed=seed, resamples=resamples)
+    return around(found.value, found.draws, alpha=alpha, blocks=found.blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A lead with what it would be on other blocks of time: shape (resamples,), empty with fewer than 2 blocks."""
+
+    value: float
+    draws: Float64
+    blocks: int
+
+
+def drawn(candidate: Blocks, reference: Blocks, *, alpha: float, seed: int, resamples: int) -> Drawn:
+    """`candidate` - `reference` on blocks drawn with replacement. The same seed draws the same blocks."""
     if not 0 < alpha < 0.5:
         raise PolicyError("`0 < alpha < 0.5` must hold", value=alpha)
     if not np.array_equal(candidate.weight, reference.weight):
@@ -88,21 +103,27 @@ def difference(candidate: Blocks, reference: Blocks, *, alpha: float, seed: int,
     n = len(candidate.weight)
     lead, weight = candidate.value - reference.value, candidate.weight
     if n == 0:
-        return Difference(0.0, -1.0, 1.0, 1.0, 1.0, 0)
+        return Drawn(0.0, np.zeros(0), 0)
     found = float(lead.sum() / weight.sum())
     if n == 1:
-        return Difference(found, -1.0, 1.0, 1.0, 1.0, 1)
+        return Drawn(found, np.zeros(0), 1)
     draws = np.random.default_rng(seed).multinomial(n, np.full(n, 1.0 / n), size=resamples).astype(np.float64)
     spread = (draws @ lead) / (draws @ weight) - found
-    around = found + spread * _widening(n, alpha)
-    low, high = (float(q) for q in np.quantile(around, (alpha, 1.0 - alpha)))
+    return Drawn(found, found + spread * widening(n, alpha), n)
+
+
+def around(value: float, draws: Float64, *, alpha: float, blocks: int) -> Difference:
+    """The difference that some draws tell of; without draws anything between -1 and 1."""
+    if not len(draws):
+        return Difference(value, -1.0, 1.0, 1.0, 1.0, blocks)
+    low, high = (float(q) for q in np.quantile(draws, (alpha, 1.0 - alpha)))
     return Difference(
-        value=found,
+        value=value,
         low=max(-1.0, low),
         high=min(1.0, high),
-        p_better=(1 + int((around <= 0).sum())) / (resamples + 1),
-        p_worse=(1 + int((around >= 0).sum())) / (resamples + 1),
-        blocks=n,
+        p_better=(1 + int((draws <= 0).sum())) / (len(draws) + 1),
+        p_worse=(1 + int((draws >= 0).sum())) / (len(draws) + 1),
+        blocks=blocks,
     )
 
 
@@ -117,7 +138,7 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     return {name: adjusted[name] for name in p_values}
 
 
-def _widening(n: int, alpha: float) -> float:
+def widening(n: int, alpha: float) -> float:
     """sqrt(n / (n - 1)) · t / z at alpha: the bootstrap's variance divides by n, and z knows the variance."""
     from scipy.special import stdtrit
 

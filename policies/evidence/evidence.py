@@ -13,6 +13,7 @@ from policies.evidence.bootstrap import Blocks, Difference, block_length_s, diff
 from policies.evidence.drills import DrillPlan, run_drills
 from policies.evidence.explain import Explanation, Subject, explain
 from policies.evidence.gates import DRILLS, TEST_DAY, Gate, complete, not_run
+from policies.evidence.refits import lead_over_refits, refits_gate
 from policies.evidence.sweep import SweepPlan
 from policies.evidence.verdict import Cap, Name, decide, points, validation_gate
 from policies.families.registry import PAIRS
@@ -27,7 +28,8 @@ class Plan:
 
     `alpha`: chance of a false `better`; intervals are at level 1 - 2·alpha. `margin`: least gain in goodput that is a
     finding. `waivers`: gates that may stay unrun. `sweep` None leaves out the load carried, `drills` None the drills.
-    `explained`: some dozens of replays more that say why the winner wins.
+    `explained`: some dozens of replays more that say why the winner wins. `refits`: of the estimators, as many as the
+    pool's evaluator holds.
     """
 
     train_days: tuple[str, ...]
@@ -42,6 +44,7 @@ class Plan:
     sweep: SweepPlan | None = field(default_factory=SweepPlan)
     explained: bool = False
     drills: DrillPlan | None = None
+    refits: int = 0
 
     def __post_init__(self) -> None:
         days = [*self.train_days, *self.validation_days, *self.test_days]
@@ -108,8 +111,8 @@ def gather(
 ) -> Evidence:
     """Replay every arm on the validation and test days and judge `winner` against `incumbent` (names of arms).
 
-    `gates`: those that were run elsewhere (forced placement, policy replay); validation, drills and test day are judged
-    here and the rest stands as not run. A pure function of its arguments and the pool's evaluator.
+    `gates`: those that were run elsewhere (forced placement, policy replay); validation, refits, drills and the test
+    day are judged here, the rest stands as not run. A pure function of its arguments and the pool's evaluator.
     """
     named = {a.name: a for a in arms}
     if len(named) != len(arms) or not {winner, incumbent, default} <= set(named):
@@ -134,17 +137,29 @@ def gather(
         pair = named[winner].policy, named[incumbent].policy
         drills = run_drills(pool, *pair, plan.validation_days, plan.drills, lead_of_scores)
     test_lead = lead_of_scores(test[winner], test[incumbent]) if plan.test_days else None
-    judged = complete(
-        [*gates, validation_gate(to_incumbent[winner], block_s), drills, _test_gate(test_lead)], plan.waivers
+    main = to_incumbent[winner]
+    again = lead_over_refits(
+        pool,
+        named[winner].policy,
+        named[incumbent].policy,
+        plan.validation_days,
+        plan.refits,
+        block_s,
+        alpha=plan.alpha,
+        seed=plan.seed,
+        resamples=plan.resamples,
     )
+    own = [validation_gate(main, block_s), refits_gate(again, main), drills, _test_gate(test_lead)]
+    judged = complete([*gates, *own], plan.waivers)
     found = decide(
-        to_incumbent[winner],
+        main,
         p_adjusted=adjusted.get(winner, 1.0),
         alpha=plan.alpha,
         margin=plan.margin,
         same=named[winner].policy == named[incumbent].policy,
         gates=judged,
         history_days=plan.history_days,
+        over_refits=again.combined if again.enough else None,
     )
     carried = load_sweeps(pool, arms, plan.validation_days, plan.sweep, validation) if plan.sweep else {}
     explanation = None
@@ -187,7 +202,7 @@ def gather(
         winner=winner,
         incumbent=incumbent,
         default=default,
-        difference_to_incumbent=to_incumbent[winner],
+        difference_to_incumbent=main,
         difference_to_default=to_default[winner],
         test_difference_to_incumbent=test_lead,
         optimism=_optimism(rows[winner], rows[incumbent]),

@@ -23,7 +23,7 @@ _NOT_RUN = {
     FORCED_PLACEMENT: "no forced placement was replayed",
     POLICY_REPLAY: "the declared router family was not replayed against its log",
     VALIDATION: "no validation day was replayed",
-    REFITS: "bootstrap refits of the estimators are not built",
+    REFITS: "the estimators were not fitted again",
     DRILLS: "no drill was run",
     TEST_DAY: "no test day was replayed",
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from policies.evidence.bootstrap import MIN_BLOCKS, Difference
-from policies.evidence.gates import TEST_DAY, VALIDATION, Gate
+from policies.evidence.gates import REFITS, TEST_DAY, VALIDATION, Gate
 
 Name: TypeAlias = Literal["better", "not distinguishable", "worse", "not trustworthy"]
 Cap: TypeAlias = Literal["none", "shadow", "current"]
@@ -42,15 +42,17 @@ def decide(
     same: bool,
     gates: Sequence[Gate],
     history_days: int,
+    over_refits: Difference | None = None,
 ) -> Verdict:
     """Judge the winner's lead over the incumbent on the validation days.
 
     `p_adjusted`: Holm's, of `lead.p_better` among all claims of the table. `margin`: the least gain that is a finding.
     `same`: the winner is the incumbent's own policy. `history_days`: days with data; under 4 caps at shadow.
+    `over_refits`: the lead over refits of the estimators, which a gain must survive; None = they were not run.
     """
     is_worse = lead.enough and lead.p_worse <= alpha and lead.high < 0
-    # A loss on the test day contradicts every verdict but `worse`.
-    expected = (VALIDATION, TEST_DAY) if is_worse else (VALIDATION,)
+    # A loss over refits or on the test day contradicts every verdict but `worse`.
+    expected = (VALIDATION, REFITS, TEST_DAY) if is_worse else (VALIDATION,)
     failed = [g for g in gates if g.status == "fail" and g.name not in expected]
     reasons: list[str] = []
     name: Name
@@ -65,12 +67,15 @@ def decide(
     elif is_worse:
         name = "worse"
         reasons.append(f"On the validation days goodput is lower than the incumbent's: {points(lead)}.")
-    elif p_adjusted <= alpha and lead.low > 0 and lead.value >= margin:
-        name = "better"
-        reasons.append(f"On the validation days goodput is higher than the incumbent's: {points(lead)}.")
-    else:
+    elif not (p_adjusted <= alpha and lead.low > 0 and lead.value >= margin):
         name = "not distinguishable"
         reasons.append(_why_not(lead, p_adjusted, alpha, margin))
+    elif over_refits is not None and over_refits.low <= 0:
+        name = "not distinguishable"
+        reasons.append(f"The gain of {points(lead)} is within chance over refits: {points(over_refits)}.")
+    else:
+        name = "better"
+        reasons.append(f"On the validation days goodput is higher than the incumbent's: {points(lead)}.")
     cap, because = _cap(name, gates, history_days)
     return Verdict(name, cap, (*reasons, *because))
 

@@ -20,6 +20,7 @@ class StubFactory:
     """Goodput by family, for `routecal` best at SloRisk 5, falling above the load `knee`. A day's noise is shared.
 
     `by_drill`: what a drill takes from `routecal`.
+    `refit_gain`: what `routecal` gains with every further refit of the estimators.
     """
 
     by_family: Mapping[str, float] = field(default_factory=lambda: {"routecal": 0.9, "lmetric": 0.88})
@@ -29,6 +30,7 @@ class StubFactory:
     relaxation_s: float = 2.0
     weights_matter: bool = True
     by_drill: Mapping[str, float] = field(default_factory=dict)
+    refit_gain: float = 0.0
 
     def build(self) -> StubFactory:
         return self
@@ -42,6 +44,8 @@ class StubFactory:
         level = self.by_family.get(policy.family, 0.8)
         if policy.family == "routecal" and self.weights_matter:
             level -= 0.02 * abs(math.log(max(policy.classes[0].weights[5], 0.01) / 5.0))
+        if policy.family == "routecal":
+            level += self.refit_gain * case.refit
         if policy.same_rack == "decode_first":
             level += 0.01
         level -= 0.5 * max(0.0, case.load - self.knee)

@@ -94,6 +94,24 @@ def test_every_drill_bites(tmp_path: Path) -> None:
         evaluate(default(), Case("d1", drill="flood"))
 
 
+def test_a_case_may_name_a_refit_of_the_laws(tmp_path: Path) -> None:
+    slow = replace(LAWS, prefill=one_type(StepLaw((0.02, 1.6e-4, 0.0, 0.0, 0.0)), {"p1": 1.5}))
+    longer = replace(LAWS, length=replace(LAWS.length, rows=((900.0, 2000.0),)))
+    factory = replace(prepared(tmp_path), refits=((slow, None), (longer, None)))
+    evaluate = factory.build()
+    first, *refits = (evaluate(default(), Case("d1", refit=refit)) for refit in (0, 1, 2))
+    assert refits[0].soft < first.soft
+    # A router that books other lengths decides otherwise.
+    assert refits[1].outcome != first.outcome
+    assert [s.block_weight for s in refits] == [first.block_weight] * 2
+    for laws, score in zip((slow, longer), refits, strict=True):
+        alone = replace(factory, estimators=laws, refits=()).build()
+        assert replace(score, case=Case("d1")) == alone(default(), Case("d1"))
+    assert evaluate(default(), Case("d1")) == first
+    with pytest.raises(TwinError, match="refit"):
+        evaluate(default(), Case("d1", refit=3))
+
+
 def test_a_search_on_the_twin_gains_or_stays(tmp_path: Path) -> None:
     factory = prepared(tmp_path)
     frozen = frozen_knobs(factory.cluster, LAWS, world.GOAL, [])

@@ -64,7 +64,6 @@ paths = ["logs/loads-{day}.jsonl"]
 format = "sglang-loads"
 [pools.small.gates]
 resamples = 400
-waive = ["estimator_refits"]
 """
 TRUTH = Estimators(
     length=constant_length(150.0),

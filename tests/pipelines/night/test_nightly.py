@@ -83,7 +83,9 @@ def test_the_twin_passes_its_fidelity_gate(night: NightResult) -> None:
     assert gates["policy_replay"]["status"] == "pass", gates["policy_replay"]
     assert gates["policy_replay"]["detail"].startswith("lowest_utilisation: ")
     assert gates["drills"]["status"] == "pass", gates["drills"]
-    assert gates["estimator_refits"]["status"] == "waived"
+    assert night.fitted is not None
+    assert len({refit.prefill.by_type["*"].coef for refit in (night.fitted.estimators, *night.fitted.refits)}) == 9
+    assert gates["estimator_refits"]["status"] in ("pass", "fail"), gates["estimator_refits"]
     arms = {arm["name"]: arm for arm in night.evidence["details"]["arms"]}
     assert {"incumbent", "default", "searched", "lowest_utilisation"} <= set(arms)
     # What the log served and what the twin makes of the incumbent's policy are the same traffic.
@@ -105,6 +107,11 @@ def test_progress_names_the_stages_in_order(place: Place, night: NightResult) ->
     ]
     searches = [(done, total) for stage, done, total in place.told if stage == "search"]
     assert searches[-1][0] <= searches[-1][1]
+    replays = [done for stage, done, _ in place.told if stage == "evidence"]
+    arms = len(night.evidence["details"]["arms"])
+    refits = 0 if night.evidence["details"]["winner"] == "incumbent" else 2 * 8
+    loads = sum(len(arm["load_carried"]["curve"]) - 1 for arm in night.evidence["details"]["arms"])
+    assert replays[-1] == 2 * arms + refits + loads
     assert set(night.timings_s) == set(stages)
 
 

@@ -28,6 +28,7 @@ def judged(
     same: bool = False,
     days: int = 8,
     changed: Gate | None = None,
+    over_refits: Difference | None = None,
 ) -> Verdict:
     every = tuple(changed if changed is not None and g.name == changed.name else g for g in PASS)
     return decide(
@@ -38,6 +39,7 @@ def judged(
         same=same,
         gates=every,
         history_days=days,
+        over_refits=over_refits,
     )
 
 
@@ -57,6 +59,11 @@ def judged(
         ({"lead": GAIN, "changed": Gate(gates.DRILLS, "not_run", "later")}, "better", "shadow", "higher"),
         ({"lead": GAIN, "changed": Gate(gates.DRILLS, "waived", "later")}, "better", "current", "higher"),
         ({"lead": GAIN, "days": 3}, "better", "shadow", "higher"),
+        ({"lead": GAIN, "over_refits": GAIN}, "better", "current", "higher"),
+        ({"lead": GAIN, "over_refits": EVEN}, "not distinguishable", "current", "within chance over refits: +0.10"),
+        ({"lead": EVEN, "over_refits": EVEN}, "not distinguishable", "current", "the incumbent is within chance"),
+        ({"lead": GAIN, "changed": Gate(gates.REFITS, "fail", "off")}, "not trustworthy", "none", "off"),
+        ({"lead": LOSS, "changed": Gate(gates.REFITS, "fail", "lost")}, "worse", "none", "lower"),
         ({"lead": EVEN, "days": 3}, "not distinguishable", "shadow", "chance"),
     ],
 )
