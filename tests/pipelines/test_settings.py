@@ -202,6 +202,11 @@ def test_mla_with_geometry() -> None:
     assert parse(text).pool("p").kv.bytes_per_token == 61 * 576 * 2
 
 
+def test_estimators_are_fitted_again_unless_settings_say_no() -> None:
+    given = (parse_settings(text, base=Path()) for text in (SMALL, with_key("gates", "refits = 0")))
+    assert [settings.pool("p").gates.refits for settings in given] == [8, 0]
+
+
 @pytest.mark.parametrize(
     ("broken", "rule", "place"),
     [
@@ -213,6 +218,7 @@ def test_mla_with_geometry() -> None:
         (SMALL.replace("[pools.p]", "[pools.'a b']").replace("pools.p.", "pools.'a b'."), "name must match", "a b"),
         (with_key("router", 'families = ["lmetric"]'), "incumbent must be a family", "pools.p.incumbent.family"),
         (with_key("gates", 'waive = ["drill"]'), "a waiver must name a gate", "pools.p.gates.waive[0]"),
+        (with_key("gates", "refits = -1"), "greater than or equal to 0", "pools.p.gates.refits"),
         (with_key("engine", 'decode_chosen = "hand_off"'), "'handoff'", "pools.p.engine.decode_chosen"),
         (with_key("engine", 'recompute = "steps"'), "must reserve first", "pools.p"),
         (with_key("router", "loss_frac = 1"), "less than 1", "pools.p.router.loss_frac"),
