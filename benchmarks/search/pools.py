@@ -44,6 +44,7 @@ ALIKE = (
     Size("long", 49_152, 3.5, 0.027),
     Size("longest", 1 << 30, 12.0, 0.027),
 )
+ONE = (Size("any", 1 << 30, 4.0, 0.027),)
 MIXED = (
     Size("short", 4_096, 0.5, 0.020),
     Size("middle", 16_384, 1.6, 0.026),
@@ -124,7 +125,7 @@ POOLS: Mapping[str, Pool] = MappingProxyType(
     {
         pool.name: pool
         for pool in (
-            Pool("a", "4 P + 4 D, all alike, one router that sees the live state", copies=2),
+            Pool("a", "4 P + 4 D and requests all alike, one router that sees the live state", sizes=ONE, copies=2),
             Pool("c100", "two uneven racks, 100 Gb/s between them", racks=_UNEVEN, uplink_gbps=100.0, copies=3),
             Pool(
                 "f",
