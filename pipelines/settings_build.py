@@ -144,7 +144,14 @@ def _checked_pool(name: str, file: PoolFile, classes: dict[str, ClassFile]) -> P
         classes=tuple(_class_policy(label, each) for label, each in classes.items()),
         goal=Goal(
             tuple(
-                ClassTarget(label, _seconds(each.ttft_target_ms), _seconds(each.tpot_target_ms), each.weight)
+                ClassTarget(
+                    label,
+                    _seconds(each.ttft_target_ms),
+                    _seconds(each.tpot_target_ms),
+                    each.weight,
+                    _seconds(each.deadline_ms),
+                    each.tokens_per_s,
+                )
                 for label, each in classes.items()
             )
         ),

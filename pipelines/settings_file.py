@@ -65,7 +65,12 @@ class ClassRuleFile(Strict):
 class ClassFile(Strict):
     """One SLO class. A target that is left out does not count."""
 
-    objective: Literal["slo_goodput", "deadline", "token_throughput"] = "slo_goodput"
+    objective: Literal["slo_goodput", "deadline", "token_throughput"] = Field(
+        "slo_goodput",
+        description="what a request must meet: TTFT and TPOT, a deadline, or an output rate (worth its tokens)",
+    )
+    deadline_ms: float | None = Field(None, gt=0, le=DAY_MS, description="from arrival to the last token")
+    tokens_per_s: float | None = Field(None, gt=0, description="output tokens over that time at least")
     ttft_target_ms: float | None = Field(None, gt=0, le=DAY_MS)
     tpot_target_ms: float | None = Field(None, gt=0, le=DAY_MS)
     weight: float = Field(1.0, gt=0, description="what a request of this class is worth")

@@ -55,9 +55,6 @@ def _pool(pool: PoolFile) -> Iterator[tuple[str, object, str]]:
     for at, node in enumerate(pool.nodes):
         if node.role == "colocated":
             yield f"nodes[{at}].role", node.role, "nodes that do both prefill and decode"
-    for name, each in pool.classes.items():
-        if each.objective != "slo_goodput":
-            yield f"classes.{name}.objective", each.objective, "an objective other than slo_goodput"
 
 
 def _families(pool: PoolFile) -> Iterator[tuple[str, object, str]]:

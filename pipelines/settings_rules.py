@@ -124,12 +124,29 @@ def _check_classes(pool: PoolFile, root: str) -> None:
         if low is not None and high is not None and low >= high:
             raise SettingsError("`min_prompt_tokens < max_prompt_tokens` must hold", value=(low, high), place=place)
     for name, each in pool.classes.items():
-        if each.ttft_target_ms is None and each.tpot_target_ms is None:
+        wanted, others = _TARGETS[each.objective], {t for targets in _TARGETS.values() for t in targets}
+        if not any(getattr(each, target) is not None for target in wanted):
             raise SettingsError(
-                "a class with the objective slo_goodput must have a target",
+                f"a class with the objective {each.objective} must have a target",
                 place=f"{root}.classes.{name}",
-                hint="set ttft_target_ms, tpot_target_ms or both",
+                hint=f"set {' or '.join(wanted)}",
             )
+        for target in sorted(others - set(wanted) - {"ttft_target_ms", "tpot_target_ms"}):
+            if getattr(each, target) is not None:
+                raise SettingsError(
+                    f"`{target}` is of another objective than {each.objective}",
+                    value=getattr(each, target),
+                    place=f"{root}.classes.{name}.{target}",
+                    hint="a class has one objective; TTFT and TPOT targets may stand beside any",
+                )
+
+
+_TARGETS = {
+    "slo_goodput": ("ttft_target_ms", "tpot_target_ms"),
+    "deadline": ("deadline_ms",),
+    "token_throughput": ("tokens_per_s",),
+}
+"""Objective of a class -> what it is made of, of which it must have one."""
 
 
 def _takes_all(first: ClassRuleFile, later: ClassRuleFile) -> bool:

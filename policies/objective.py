@@ -6,7 +6,7 @@ that did not complete has neither and meets nothing. Only scored requests count 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,12 +27,23 @@ BLOCK_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ClassTarget:
-    """What one SLO class is promised (None = nothing) and what its requests are worth. Place = the workload's class."""
+    """What one SLO class is promised (None = nothing) and what its requests are worth. Place = the workload's class.
+
+    `deadline_s`: from arrival to the last token. `tokens_per_s`: output tokens over that time at least; then a request
+    is worth its share of the class's output tokens, not one of its requests.
+    """
 
     name: str
     ttft_s: float | None = None
     tpot_s: float | None = None
     weight: float = 1.0
+    deadline_s: float | None = None
+    tokens_per_s: float | None = None
+
+    @property
+    def promised(self) -> bool:
+        """Anything at all."""
+        return any(t is not None for t in (self.ttft_s, self.tpot_s, self.deadline_s, self.tokens_per_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,23 +86,31 @@ def latency(workload: Workload, replay: Replay) -> Latency:
 
 
 def met(workload: Workload, times: Latency, goal: Goal) -> Bool:
-    """True where a request completed within both of its targets; shape (requests,)."""
-    ttft_s, tpot_s = _targets(workload, goal)
-    done = ~np.isnan(times.ttft_s)
-    return done & ~(times.ttft_s > ttft_s) & ~(times.tpot_s > tpot_s)
+    """True where a request completed within all of its targets; shape (requests,)."""
+    late = np.isnan(times.ttft_s)
+    for target_s, time_s in _targets(workload, times, goal):
+        late |= time_s > target_s
+    return ~late
 
 
 def softened(workload: Workload, times: Latency, goal: Goal) -> Float64:
-    """Sigmoid(ln(target / time) / width), TTFT's times TPOT's, 0 where not completed; shape (requests,), 0..1."""
-    ttft_s, tpot_s = _targets(workload, goal)
-    soft = _sigmoid(ttft_s, times.ttft_s, goal.width) * _sigmoid(tpot_s, times.tpot_s, goal.width)
-    return np.where(np.isnan(times.ttft_s), 0.0, soft)
+    """Sigmoid(ln(target / time) / width), the product over targets, 0 where not completed; shape (requests,), 0..1."""
+    soft = np.where(np.isnan(times.ttft_s), 0.0, 1.0)
+    for target_s, time_s in _targets(workload, times, goal):
+        soft *= np.where(np.isnan(time_s), 0.0, _sigmoid(target_s, time_s, goal.width))
+    return soft
 
 
 def weights(workload: Workload, goal: Goal) -> Float64:
     """Business weight of every request, 0 for the warm-up; shape (requests,)."""
     by_class = np.array([c.weight for c in goal.classes])
-    return np.where(workload.scored, by_class[workload.class_index], 0.0)
+    weight = np.where(workload.scored, by_class[workload.class_index], 0.0)
+    for index, each in enumerate(goal.classes):
+        mine = workload.scored & (workload.class_index == index)
+        if each.tokens_per_s is not None and mine.any():
+            tokens = np.maximum(workload.output_tokens[mine], 1)
+            weight[mine] *= tokens / tokens.mean()
+    return weight
 
 
 def goodput_frac(value: Float64 | Bool, weight: Float64) -> float:
@@ -194,14 +213,27 @@ def outcome(cluster: Cluster, workload: Workload, replay: Replay, goal: Goal) ->
     )
 
 
-def _targets(workload: Workload, goal: Goal) -> tuple[Float64, Float64]:
-    """Targets of every request in seconds; inf = none."""
+def _targets(workload: Workload, times: Latency, goal: Goal) -> Iterator[tuple[Float64, Float64]]:
+    """Targets of every request in seconds, inf = none, each with the time that it is for; those that a class has."""
     at = workload.class_index
     if len(at) and int(at.max()) >= len(goal.classes):
         raise TwinError("every request's class must be one of the goal's", value=int(at.max()))
-    ttft_s = np.array([np.inf if c.ttft_s is None else c.ttft_s for c in goal.classes])
-    tpot_s = np.array([np.inf if c.tpot_s is None else c.tpot_s for c in goal.classes])
-    return ttft_s[at], tpot_s[at]
+
+    def of(name: str) -> Float64 | None:
+        values = [getattr(c, name) for c in goal.classes]
+        if all(value is None for value in values):
+            return None
+        return np.array([np.inf if value is None else value for value in values])[at]
+
+    for name, time_s in (("ttft_s", times.ttft_s), ("tpot_s", times.tpot_s), ("deadline_s", times.e2e_s)):
+        target_s = of(name)
+        if target_s is not None:
+            yield target_s, time_s
+    rates = [c.tokens_per_s for c in goal.classes]
+    if any(rate is not None for rate in rates):
+        tokens = np.maximum(workload.output_tokens, 1).astype(np.float64)
+        slowest = np.array([0.0 if rate is None else 1 / rate for rate in rates])[at]
+        yield np.where(slowest > 0, tokens * slowest, np.inf), times.e2e_s
 
 
 def _sigmoid(target_s: Float64, time_s: Float64, width: float) -> Float64:

@@ -20,6 +20,7 @@ from pipelines.settings_cluster import to_cluster
 from pipelines.settings_pool_file import EngineFile
 from pipelines.settings_schema import settings_schema_text
 from policies.families.registry import SIMPLE
+from policies.objective import ClassTarget
 from policies.twin.cluster import Discipline
 from policies.twin.profiles import PROFILES
 
@@ -164,6 +165,18 @@ def test_unknown_key_says_what_was_meant() -> None:
     assert "did you mean `role`" in refusal(SMALL.replace("role = ", "rolle = ", 1)).hint
 
 
+def test_a_class_has_the_target_of_its_objective() -> None:
+    pool = parse(with_key("classes.chat", 'objective = "deadline"\ndeadline_ms = 30000')).pool("p")
+    assert pool.goal.classes[0] == ClassTarget("chat", deadline_s=30.0)
+    fast = parse(with_key("classes.chat", 'objective = "token_throughput"\ntokens_per_s = 25\nttft_target_ms = 900'))
+    assert fast.pool("p").goal.classes[0] == ClassTarget("chat", ttft_s=0.9, tokens_per_s=25.0)
+    for line, rule in (
+        ('objective = "deadline"\nttft_target_ms = 1', "must have a target"),
+        ("ttft_target_ms = 1\ndeadline_ms = 5", "another objective"),
+    ):
+        assert rule in refusal(with_key("classes.chat", line)).rule
+
+
 @pytest.mark.parametrize(
     ("table", "line", "named"),
     [
@@ -172,7 +185,6 @@ def test_unknown_key_says_what_was_meant() -> None:
         ("engine", 'tiers = ["hbm", "dram"]', "tiers"),
         ("engine", 'order = "lpm"', "order of the prefill queue"),
         ("router", 'families = ["gated_utilisation", "learned_choice"]', "this router family"),
-        ("classes.chat", 'objective = "deadline"\nttft_target_ms = 1', "objective other than"),
     ],
 )
 def test_what_the_twin_does_not_model_is_refused_by_name(table: str, line: str, named: str) -> None:

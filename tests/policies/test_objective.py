@@ -94,3 +94,28 @@ def test_an_unknown_class_is_refused() -> None:
     replay = world.replay_of(load, np.ones(3), np.ones(3))
     with pytest.raises(TwinError, match="class"):
         objective.met(load, objective.latency(load, replay), world.GOAL)
+
+
+def test_a_deadline_is_from_the_arrival_to_the_last_token() -> None:
+    goal = Goal((ClassTarget("batch", deadline_s=2.0),), width=0.15)
+    load = replace(world.workload(3), class_index=np.zeros(3, np.int32), output_tokens=np.array([11, 11, 1], np.int32))
+    replay = world.replay_of(load, np.array([1.0, 1.01, 1.9]), np.array([0.1, 0.1, 0.1]))
+    times = objective.latency(load, replay)
+    assert objective.met(load, times, goal).tolist() == [True, False, True]
+    assert objective.softened(load, times, goal)[0] == pytest.approx(0.5)
+
+
+def test_token_throughput_counts_tokens_that_came_fast_enough() -> None:
+    """10 tokens/s: 100 tokens may take 10 s; a request is worth its tokens."""
+    goal = Goal((ClassTarget("batch", tokens_per_s=10.0, weight=2.0), ClassTarget("chat", ttft_s=1.0)))
+    load = replace(
+        world.workload(4),
+        class_index=np.array([0, 0, 0, 1], np.int32),
+        output_tokens=np.array([101, 11, 8, 5], np.int32),
+    )
+    replay = world.replay_of(load, np.array([1.0, 1.0, 0.5, 0.2]), np.array([0.09, 0.02, 0.1, 0.1]))
+    times = objective.latency(load, replay)
+    assert objective.met(load, times, goal).tolist() == [True, False, False, True]
+    weight = objective.weights(load, goal)
+    assert weight == pytest.approx([2 * 101 / 40, 2 * 11 / 40, 2 * 8 / 40, 1.0])
+    assert objective.goodput_frac(objective.met(load, times, goal)[:3], weight[:3]) == pytest.approx(101 / 120)
