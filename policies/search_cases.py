@@ -100,4 +100,12 @@ def search_score(scores: Sequence[CaseScore]) -> Score:
         slices += rows.mean(axis=0).tolist()
     by_class = [tuple(s.outcome.goodput_frac_by_class.values()) for s in scores]
     classes = tuple(float(share) for share in np.mean(by_class, axis=0))
-    return Score(float(np.mean([s.soft for s in scores])), tuple(slices), classes)
+    tails = [s.outcome.ttft_ms.p99 for s in scores if s.outcome.ttft_ms.p99 is not None]
+    return Score(
+        value=float(np.mean([s.soft for s in scores])),
+        slices=tuple(slices),
+        classes=classes,
+        goodput_frac=float(np.mean([s.goodput_frac for s in scores])),
+        ttft_p99_ms=float(np.mean(tails)) if tails else 0.0,
+        moved_bytes=float(np.mean([s.outcome.transferred_bytes for s in scores])),
+    )

@@ -62,5 +62,6 @@ def _line(value: Mapping[str, Any]) -> bytes:
 
 
 def _trial(row: Mapping[str, Any]) -> Trial:
-    score = Score(float(row["value"]), tuple(row["slices"]), tuple(row["classes"]), bool(row["whole"]))
+    numbers = {name: row[name] for name in ("value", "whole", "goodput_frac", "ttft_p99_ms", "moved_bytes")}
+    score = Score(slices=tuple(row["slices"]), classes=tuple(row["classes"]), **numbers)
     return Trial(int(row["trial"]), row["point"], score)

@@ -13,7 +13,7 @@ from policies.search_cases import Case
 from policies.search_families import first_points
 from policies.search_race import racer
 from policies.search_space import Point, Space, apply, delta_space, widened
-from policies.search_trials import Trial
+from policies.search_trials import Trial, front
 from policies.search_workers import WorkerPool
 
 Progress = Callable[[int, int, float], None]
@@ -127,4 +127,13 @@ def _report(space: Space, result: SearchResult) -> dict[str, Any]:
         "chosen_point": {k.name: k.value(result.chosen.point[k.name]) for k in space.knobs},
         "distance_from_default": space.distance(result.chosen.point),
         "touched_bounds": list(result.touched),
+        "front": [
+            {
+                "trial": t.number,
+                "goodput_frac": t.score.goodput_frac,
+                "ttft_p99_ms": t.score.ttft_p99_ms,
+                "moved_bytes": t.score.moved_bytes,
+            }
+            for t in front(result.trials)
+        ],
     }

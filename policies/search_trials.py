@@ -15,14 +15,17 @@ class Score:
     """What a point scored. `slices`: softened goodput by slice of traffic, the same slices in every whole trial.
 
     `value` is what the search climbs, the mean of softened goodput over train days and loads. `classes`: hard goodput
-    of every SLO class. Not `whole`: the race gave it up after these slices, and `value` is the leader's less the mean
-    it was behind.
+    of every SLO class. `goodput_frac` (hard), `ttft_p99_ms` and `moved_bytes` are means over cases, for people. Not
+    `whole`: the race gave it up after these slices, and `value` is the leader's less the mean it was behind.
     """
 
     value: float
     slices: tuple[float, ...]
     classes: tuple[float, ...] = ()
     whole: bool = True
+    goodput_frac: float = 0.0
+    ttft_p99_ms: float = 0.0
+    moved_bytes: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,21 @@ def shortfalls(default: Trial, trial: Trial, loss: float | None) -> tuple[float,
     if loss is None:
         return ()
     return tuple(was - loss - now for was, now in zip(default.score.classes, trial.score.classes, strict=True))
+
+
+def front(trials: Sequence[Trial]) -> list[Trial]:
+    """Whole trials that no other one beats in goodput, P99 TTFT and bytes at once, the best goodput first."""
+    whole = [t for t in trials if t.score.whole]
+    costs = {t.number: (-t.score.goodput_frac, t.score.ttft_p99_ms, t.score.moved_bytes) for t in whole}
+
+    def beaten(own: Trial) -> bool:
+        mine = costs[own.number]
+        return any(
+            theirs != mine and all(a <= b for a, b in zip(theirs, mine, strict=True)) for theirs in costs.values()
+        )
+
+    kept = {costs[t.number]: t for t in reversed(whole) if not beaten(t)}  # equals: the earliest
+    return [kept[cost] for cost in sorted(kept)]
 
 
 def within_one_error(best: Sequence[float], other: Sequence[float]) -> bool:

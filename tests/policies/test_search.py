@@ -14,7 +14,7 @@ from policies import search_space
 from policies.policy import ClassPolicy, default_policy
 from policies.search import Budget, SearchResult, search
 from policies.search_space import Point, Space
-from policies.search_trials import Score, Trial, best_of, nearest_within_one_error
+from policies.search_trials import Score, Trial, best_of, front, nearest_within_one_error
 
 SMALL = Budget(trials=40, batch=8, patience=40, startup=8)
 
@@ -161,3 +161,13 @@ def test_what_the_race_gave_up_is_neither_best_nor_chosen() -> None:
     lost = Trial(1, {**space().default_point(), "SloRisk": 2.0}, Score(0.9, (0.9,), whole=False))
     assert best_of([whole, lost]).number == 0
     assert nearest_within_one_error(space(), [whole, lost]).number == 0
+
+
+def test_the_front_holds_what_nothing_beats_in_all_three() -> None:
+    numbers = [(0.9, 500.0, 8.0), (0.8, 300.0, 8.0), (0.8, 400.0, 8.0), (0.7, 900.0, 2.0), (0.9, 500.0, 8.0)]
+    trials = [
+        Trial(k, {}, Score(0.0, (), goodput_frac=g, ttft_p99_ms=tail, moved_bytes=moved))
+        for k, (g, tail, moved) in enumerate(numbers)
+    ]
+    lost = Trial(9, {}, Score(0.0, (), whole=False, goodput_frac=1.0))
+    assert [t.number for t in front([*trials, lost])] == [0, 1, 3]
