@@ -41,6 +41,9 @@ def table(result: contest.Result) -> str:
             f"{row.reused_tokens / 1e6:5.1f}M {row.moved_bytes / 1e12:5.1f}T  "
             f"{100 * lead.value:+.2f} [{100 * lead.low:+.2f}, {100 * lead.high:+.2f}]"
         )
+    for flow in result.flows:
+        sizes = ", ".join(f"{c.prompt_tokens}: {100 * (c.crossed_frac or 0.0):.0f} %" for c in flow.crossings)
+        lines.append(f"  prompts across racks, {flow.arm}: {100 * (flow.crossed_frac or 0.0):.0f} % ({sizes})")
     for name in contest.FIXED:
         if name in result.policies:
             policy = result.policies[name]

@@ -16,6 +16,7 @@ from benchmarks.search.pools import Pool
 from benchmarks.search.traffic import test_days, train_days
 from policies.candidates import DEFAULT, PER_CLASS, SEARCHED, Candidates, find_candidates, train_cases
 from policies.evidence.bootstrap import Blocks, Difference, difference
+from policies.evidence.flows import Flow, FlowSums
 from policies.evidence.sweep import SweepPlan, sweep_all
 from policies.evidence.verdict import decide
 from policies.policy import Policy
@@ -58,6 +59,7 @@ class Result:
     """`load`: factor on the trace at which the best untuned simple rule meets 90 % of the train traffic's targets.
 
     `winner`, `verdict`, `reason`: what a night would say if the best simple rule, picked on train, were its incumbent.
+    `flows`: where requests went in pools of several racks, under that rule, the default and what was searched.
     """
 
     pool: str
@@ -68,6 +70,7 @@ class Result:
     verdict: str
     reason: str
     rows: tuple[Row, ...]
+    flows: tuple[Flow, ...]
     searches: Mapping[str, Any]
     policies: Mapping[str, Policy]
     wall_s: float
@@ -83,10 +86,11 @@ def run(pool: Pool, trace: Workload, budget: Budget, workers: int) -> Result:
         with WorkerPool(_factory(pool, Path(folder) / "days"), workers) as replays:
             found = _search(replays, pool, list(learn), list(learn.values()), budget)
             rows, best = _judged(replays, found, pool, list(judge))
+            flows = _flows(replays, found, best, list(judge)) if len(pool.racks) > 1 else ()
     policies = {a.name: a.policy for a in found.arms}
     took = time.perf_counter() - began
     said = verdict(found, rows, best)
-    return Result(pool.name, pool.what, load, best, *said, rows, found.summary, policies, took)
+    return Result(pool.name, pool.what, load, best, *said, rows, flows, found.summary, policies, took)
 
 
 def load_of(pool: Pool, trace: Workload, workers: int) -> float:
@@ -186,6 +190,17 @@ def verdict(found: Candidates, rows: Sequence[Row], best: str) -> tuple[str, str
         lead, p_adjusted=lead.p_better, alpha=ALPHA, margin=MARGIN, same=winner == best, gates=(), history_days=9
     )
     return winner, said.verdict, said.reasons[0]
+
+
+def _flows(replays: WorkerPool, found: Candidates, best: str, days: Sequence[str]) -> tuple[Flow, ...]:
+    policies = {a.name: a.policy for a in found.arms}
+    sums = {name: FlowSums(name) for name in (best, DEFAULT, SEARCHED)}
+    seen = replays.details([(policies[name], Case(day)) for day in days for name in sums])
+    for _ in days:
+        of_day = {name: next(seen) for name in sums}
+        for name, own in sums.items():
+            own.add(of_day[name], of_day[best])
+    return tuple(own.flow() for own in sums.values())
 
 
 def _together(scores: Sequence[CaseScore]) -> Blocks:
