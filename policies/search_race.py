@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
-from scipy.special import stdtrit
 
 from policies.search_cases import Case, CaseScore, search_score
 from policies.search_space import Point, Space, apply
@@ -50,6 +49,8 @@ def racer(pool: WorkerPool, space: Space, cases: Sequence[Case]) -> Scorer:
 
 def keeps_up(slices: Sequence[float], leader: Sequence[float]) -> bool:
     """Whether the slices seen so far leave open that the point is as good as the leader (a paired one-sided t-test)."""
+    from scipy.special import stdtrit
+
     lead = np.asarray(slices) - np.asarray(leader[: len(slices)])
     if len(lead) < 3:
         return True
