@@ -11,7 +11,7 @@ from benchmarks.search.traffic import train_days
 from models.portable.transfer import TransferLaw
 from policies.candidates import DEFAULT, INCUMBENT, SEARCHED, find_candidates, train_cases
 from policies.evidence.evidence import Plan, gather
-from policies.evidence.fidelity import ForcedReplay, Logged, forced_placement_gate
+from policies.evidence.fidelity import Logged, LoggedReplay, forced_placement_gate
 from policies.evidence.gates import Gate
 from policies.objective import Outcome, Quantiles, latency
 from policies.policy import ClassPolicy, Policy, default_policy
@@ -93,7 +93,7 @@ def poisoned(trace: Workload) -> dict[str, Gate]:
     fast = replace(true, efficiency={path: 2 * share for path, share in true.efficiency.items()})
     names = [c.name for c in pool.goal.classes]
     return {
-        name: forced_placement_gate([ForcedReplay(forced, replayed(forced, law), logged)], names)
+        name: forced_placement_gate([LoggedReplay(forced, replayed(forced, law), logged)], names)
         for name, law in (("true", true), ("poisoned", fast))
     }
 
