@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
 
+from policies.policy import Policy
 from policies.search_cases import Case, CaseScore, search_score
 from policies.search_space import Point, Space, apply
 from policies.search_trials import Score, Trial
-from policies.search_workers import WorkerPool
+from policies.search_workers import Task, WorkerPool
 
 BEHIND = 0.025
 """Chance to give up a point that is as good as the leader, after each day."""
@@ -19,7 +20,7 @@ BEHIND = 0.025
 ALIKE = 0.001
 """Softened goodput that is no lead: who is nearer than this to the leader runs whole."""
 
-Scorer = Callable[[Sequence[Point], Trial | None], Iterator[Score]]
+Scorer = Callable[[Iterable[Point], Trial | None], Iterator[Score]]
 
 
 def racer(pool: WorkerPool, space: Space, cases: Sequence[Case]) -> Scorer:
@@ -30,16 +31,24 @@ def racer(pool: WorkerPool, space: Space, cases: Sequence[Case]) -> Scorer:
     """
     days = [list(of_day) for _, of_day in groupby(sorted(cases, key=lambda c: (c.day, c.load)), key=lambda c: c.day)]
 
-    def scorer(points: Sequence[Point], leader: Trial | None) -> Iterator[Score]:
-        policies = [apply(space, point) for point in points]
-        found: list[list[CaseScore]] = [[] for _ in points]
-        running = list(range(len(points)))
-        for number, day in enumerate(days, start=1):
-            scores = pool.scores([(policies[i], case) for i in running for case in day])
-            for i in running:
-                found[i] += [next(scores) for _ in day]
-            if leader is not None and number < len(days):
+    def scorer(points: Iterable[Point], leader: Trial | None) -> Iterator[Score]:
+        policies: list[Policy] = []
+
+        def first_day() -> Iterator[Task]:
+            for point in points:
+                policies.append(apply(space, point))
+                yield from ((policies[-1], case) for case in days[0])
+
+        scores = list(pool.scores(first_day()))
+        size = len(days[0])
+        found: list[list[CaseScore]] = [scores[at * size : (at + 1) * size] for at in range(len(policies))]
+        running = list(range(len(policies)))
+        for day in days[1:]:
+            if leader is not None:
                 running = [i for i in running if keeps_up(search_score(found[i]).slices, leader.slices)]
+            more = pool.scores([(policies[i], case) for i in running for case in day])
+            for i in running:
+                found[i] += [next(more) for _ in day]
         for own in found:
             score = search_score(own)
             yield score if len(own) == len(cases) or leader is None else _given_up(score, leader)

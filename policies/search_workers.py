@@ -9,7 +9,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from types import TracebackType
 
@@ -53,8 +53,8 @@ class WorkerPool:
             self._processes.shutdown(wait=True, cancel_futures=True)
         self._local = self._processes = None
 
-    def scores(self, tasks: Sequence[Task]) -> Iterator[CaseScore]:
-        """The tasks' scores, in their order, as they come."""
+    def scores(self, tasks: Iterable[Task]) -> Iterator[CaseScore]:
+        """The tasks' scores, in their order, as they come. Tasks may come slowly: the first ones are under way then."""
         if self._processes is not None:
             return self._processes.map(_evaluate, tasks)
         if self._local is None:

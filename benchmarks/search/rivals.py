@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,13 +63,14 @@ class _Counted(WorkerPool):
 
     done = 0
 
-    def scores(self, tasks: Sequence[Task]) -> Iterator[CaseScore]:
-        self.done += len(tasks)
-        return super().scores(tasks)
+    def scores(self, tasks: Iterable[Task]) -> Iterator[CaseScore]:
+        for score in super().scores(tasks):
+            self.done += 1
+            yield score
 
 
 def _plain(replays: WorkerPool, space: Space, cases: Sequence[Case], scored: Scored = search_score) -> Evaluate:
-    def evaluate(points: Sequence[Point], _: Trial | None) -> Iterator[Score]:
+    def evaluate(points: Iterable[Point], _: Trial | None) -> Iterator[Score]:
         for scores in replays.by_policy([apply(space, point) for point in points], cases):
             yield scored(scores)
 
@@ -85,7 +86,7 @@ def _strange(replays: WorkerPool, space: Space, each: int) -> Evaluate:
     """Every point meets traffic of its own: as many replays, jitters and seeds that no other point has."""
     drawn = np.random.default_rng(SEED)
 
-    def evaluate(points: Sequence[Point], _: Trial | None) -> Iterator[Score]:
+    def evaluate(points: Iterable[Point], _: Trial | None) -> Iterator[Score]:
         for point in points:
             days = drawn.choice(STRANGERS, each // len(LOADS), replace=False)
             cases = [Case(f"stranger {day}", load) for day in sorted(days) for load in LOADS]

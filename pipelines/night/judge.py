@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -51,7 +51,7 @@ class CountingPool(WorkerPool):
         super().__init__(factory, workers)
         self._tell = tell
 
-    def scores(self, tasks: Sequence[Task]) -> Iterator[CaseScore]:
+    def scores(self, tasks: Iterable[Task]) -> Iterator[CaseScore]:
         """The tasks' scores, in their order, as they come."""
         for score in super().scores(tasks):
             self._tell()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pytest
 
@@ -24,9 +24,10 @@ def space() -> Space:
 class Counting(WorkerPool):
     """Counts what it replays."""
 
-    def scores(self, tasks: Sequence[Task]):
-        self.tasks = [*getattr(self, "tasks", []), *tasks]
-        return super().scores(tasks)
+    def scores(self, tasks: Iterable[Task]):
+        mine = list(tasks)
+        self.tasks = [*getattr(self, "tasks", []), *mine]
+        return super().scores(mine)
 
     def days(self, policy: Policy) -> int:
         return len({case.day for each, case in self.tasks if each == policy})
