@@ -124,7 +124,9 @@ def spread(keys: IntArray, limit: int, least: int) -> IntArray:
     starts = np.cumsum(sizes) - sizes
     rank = np.arange(count) - np.repeat(starts, sizes)
     share = limit / count
-    stride = np.maximum(1, np.round(sizes / np.maximum(sizes * share, np.minimum(sizes, least)))).astype(np.int64)
+    kept = np.maximum(sizes * share, np.minimum(sizes, least))
+    kept[sizes == 0] = 1.0  # a number between the keys that is none
+    stride = np.maximum(1, np.round(sizes / kept)).astype(np.int64)
     found: IntArray = np.sort(order[rank % np.repeat(stride, sizes) == 0])
     return found
 

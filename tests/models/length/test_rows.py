@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from features.errors import ModelError
@@ -47,6 +47,7 @@ def test_a_table_of_the_log_is_read() -> None:
     assert rows.column("session_turn").tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
 
 
+@example(keys=[0] * 10 + [2], limit=10, least=1)  # a key that nobody has
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=400), st.integers(10, 100), st.integers(1, 20))
 def test_each_key_keeps_its_part(keys: list[int], limit: int, least: int) -> None:
     codes = np.array(keys)
