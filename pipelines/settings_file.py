@@ -139,7 +139,10 @@ class SearchFile(Strict):
     min_gain: float = Field(0.0005, ge=0, description="goodput, as a fraction")
     startup: int = Field(16, ge=1, description="start points and random trials before the model of the search steers")
     class_loss: float | None = Field(
-        0.02, ge=0, lt=1, description="goodput that a class may lose against the default policy, as a fraction"
+        0.02,
+        ge=0,
+        lt=1,
+        description="goodput that a class may lose against the policy that a search begins from, as a fraction",
     )
     loads: tuple[Annotated[float, Field(gt=0)], ...] = Field(
         (1.0, 1.1), min_length=1, description="factors on the arrival rate that every trial is replayed at"

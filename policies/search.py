@@ -25,7 +25,7 @@ class Budget:
     """`trials` at most, in batches of `batch`; stops after `patience` batches that gained less than `min_gain` goodput.
 
     The first `startup` trials are the start points and then random ones. `loss`: hard goodput that a class may lose
-    against the default before the trial counts as none; None = no limit.
+    against the first trial before a trial counts as none; None = no limit.
     """
 
     trials: int = 96

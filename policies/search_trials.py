@@ -53,15 +53,15 @@ def best_of(trials: Sequence[Trial], loss: float | None = None) -> Trial:
 
 
 def eligible(trials: Sequence[Trial], loss: float | None = None) -> list[Trial]:
-    """Trials that ran whole and in which no class loses more than `loss` against the first, the default."""
+    """Trials that ran whole and in which no class loses more than `loss` against the first: where the search began."""
     return [t for t in trials if t.score.whole and all(short <= 0 for short in shortfalls(trials[0], t, loss))]
 
 
-def shortfalls(default: Trial, trial: Trial, loss: float | None) -> tuple[float, ...]:
-    """By how much hard goodput of each class misses its limit (the default's less `loss`); 0 or less is kept."""
+def shortfalls(first: Trial, trial: Trial, loss: float | None) -> tuple[float, ...]:
+    """By how much hard goodput of each class misses its limit (the first trial's less `loss`); 0 or less is kept."""
     if loss is None:
         return ()
-    return tuple(was - loss - now for was, now in zip(default.score.classes, trial.score.classes, strict=True))
+    return tuple(was - loss - now for was, now in zip(first.score.classes, trial.score.classes, strict=True))
 
 
 def front(trials: Sequence[Trial]) -> list[Trial]:

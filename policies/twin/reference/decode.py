@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter, deque
 
 from models.portable.estimators import Estimators
@@ -14,7 +15,7 @@ from policies.twin.reference.decode_state import Boundary, DecodeState
 from policies.twin.reference.request import DECODE_NOISE, Request, blocks_for, duration_ns, multiplier
 
 
-class DecodeNode:
+class DecodeNode(ABC):
     """What both kinds of D do. `boundary_ns` is the time of its next boundary, None = idle and nothing to do."""
 
     def __init__(
@@ -139,9 +140,9 @@ class DecodeNode:
             self.boundary_ns = None
         return result
 
+    @abstractmethod
     def _between_steps(self, result: Boundary, now: int) -> float:
         """Readmit, activate, reserve, grow in the order of this kind. Returns the seconds added to the next step."""
-        raise NotImplementedError
 
     def _end_step(self, now: int) -> None:
         if not self.in_step:
