@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import cast
@@ -108,12 +108,13 @@ def level_at(levels: Sequence[float], level: float) -> int:
     return min(range(len(levels)), key=lambda i: abs(levels[i] - level)) if levels else 0
 
 
-def _weighted(policy: Policy, place: int, weight: object, only: str | None = None) -> Policy:
+def _weighted(policy: Policy, place: int, weight: Callable[[float], float], only: str | None = None) -> Policy:
+    """The policy with another weight at a place, made of the old one; in one class `only`, or in all."""
     classes = []
     for c in policy.classes:
         weights = list(c.weights)
         if only is None or c.name == only:
-            weights[place] = weight(weights[place])  # type: ignore[operator]  # old weight -> new weight
+            weights[place] = weight(weights[place])
         classes.append(replace(c, weights=cast(Weights, tuple(weights))))
     return replace(policy, classes=tuple(classes))
 
