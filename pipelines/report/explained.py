@@ -37,6 +37,7 @@ def explained_html(evidence: Mapping[str, Any]) -> Iterator[str]:
     yield "<h2>Around the winner</h2>"
     if found["sensitivity"]:
         yield _table(("weight", "halved, points", "doubled, points"), sensitivity_rows(found))
+        yield _small("Goodput less the winner's with one weight halved or doubled: a plateau or a cliff.")
     yield _table(*load_table(found))
     if found["slices"] is not None:
         yield "<h2>Where it loses and gains against the incumbent</h2>"

@@ -103,7 +103,7 @@ def refits_gate(found: OverRefits, lead: Difference) -> Gate:
         name=REFITS,
         status=status,
         detail=f"over {count} refits of the estimators goodput differs from the incumbent's by {points(combined)}, "
-        f"a gain under {found.gains}",
+        f"a gain under {found.gains} of them",
         value=combined.value,
         threshold=0.0,
         interval=(combined.low, combined.high),
