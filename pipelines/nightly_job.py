@@ -23,7 +23,7 @@ from pipelines.night import stages
 from pipelines.night.honesty import predicted_of
 from pipelines.night.nightly import NightResult
 from pipelines.night.stored import restored, restored_fitted
-from policies.candidates import Candidates
+from policies.search.candidates import Candidates
 
 if TYPE_CHECKING:
     from pipelines.io.parquet import LakeIOManager

@@ -21,7 +21,7 @@ from policies.evidence.sweep import SweepPlan
 from policies.families.registry import moment_of
 from policies.objective import Goal
 from policies.policy import ClassPolicy, DecodeMoment, Policy
-from policies.search import Budget
+from policies.search.search import Budget
 from policies.twin.cluster import Discipline, RouterSetup
 
 DAY_US = 86_400_000_000

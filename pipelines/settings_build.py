@@ -31,7 +31,7 @@ from policies.evidence.sweep import SweepPlan
 from policies.families.registry import SIMPLE, moment_of, params_row
 from policies.objective import ClassTarget, Goal
 from policies.policy import DEFAULT_WEIGHTS, ClassPolicy, Policy
-from policies.search import Budget
+from policies.search.search import Budget
 from policies.twin.cluster import Discipline, RouterSetup
 from policies.twin.profiles import PROFILES
 

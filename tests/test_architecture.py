@@ -26,7 +26,7 @@ MAY_TOUCH_FILES = (
     "features/readers/", "features/lake.py", "features/parquet.py", "features/files.py", "features/views.py",
     "features/ingest.py", "features/staging.py", "features/merge.py", "features/privacy.py",
     "features/derived/derive.py", "features/diagnosis/session.py",
-    "policies/store", "policies/signing", "policies/compiled.py", "policies/search_journal.py",
+    "policies/store", "policies/signing", "policies/compiled.py", "policies/search/journal.py",
     "pipelines/",
 )  # fmt: skip
 """Readers, the lake with its staging and names, the stores of policies and workloads and their keys, the kernel cache,

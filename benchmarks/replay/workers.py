@@ -10,9 +10,9 @@ from pathlib import Path
 
 from benchmarks.replay import mooncake
 from policies.objective import ClassTarget, Goal
-from policies.search_cases import Case
-from policies.search_replay import ReplayFactory, save_workloads
-from policies.search_workers import WorkerPool
+from policies.search.cases import Case
+from policies.search.replay import ReplayFactory, save_workloads
+from policies.search.workers import WorkerPool
 from policies.twin.workload import Workload
 
 TASKS, REPEATS = 24, 5

@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.replay import mooncake
 from benchmarks.search import contest, nights, rivals, speed
 from benchmarks.search.pools import POOLS
-from policies.search import Budget
+from policies.search.search import Budget
 from policies.twin.workload import Workload
 
 PARTS = (*POOLS, "equals", "poisoned", "speed", "killed", "rivals")

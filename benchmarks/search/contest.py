@@ -14,19 +14,19 @@ import numpy as np
 
 from benchmarks.search.pools import Pool
 from benchmarks.search.traffic import test_days, train_days
-from policies.candidates import DEFAULT, PER_CLASS, SEARCHED, Candidates, find_candidates, train_cases
 from policies.evidence.bootstrap import Blocks, Difference, difference
 from policies.evidence.flows import Flow, FlowSums
 from policies.evidence.sweep import SweepPlan, sweep_all
 from policies.evidence.verdict import decide
 from policies.policy import Policy
-from policies.search import Budget
-from policies.search_cases import Case, CaseScore
-from policies.search_families import choose_winner, variants
-from policies.search_identify import frozen_knobs
-from policies.search_replay import ReplayFactory, save_workloads
-from policies.search_space import space_around
-from policies.search_workers import WorkerPool
+from policies.search.candidates import DEFAULT, PER_CLASS, SEARCHED, Candidates, find_candidates, train_cases
+from policies.search.cases import Case, CaseScore
+from policies.search.families import choose_winner, variants
+from policies.search.identify import frozen_knobs
+from policies.search.replay import ReplayFactory, save_workloads
+from policies.search.search import Budget
+from policies.search.space import space_around
+from policies.search.workers import WorkerPool
 from policies.twin.workload import Workload
 
 SIMPLE = ("lowest_utilisation", "gated_utilisation", "lmetric", "dynamo_cost")

@@ -9,17 +9,17 @@ import numpy as np
 from benchmarks.search.pools import POOLS
 from benchmarks.search.traffic import train_days
 from models.portable.transfer import TransferLaw
-from policies.candidates import DEFAULT, INCUMBENT, SEARCHED, find_candidates, train_cases
 from policies.evidence.evidence import Plan, gather
 from policies.evidence.fidelity import Logged, LoggedReplay, forced_placement_gate
 from policies.evidence.gates import Gate
 from policies.objective import Outcome, Quantiles, latency
 from policies.policy import ClassPolicy, Policy, default_policy
-from policies.search import Budget
-from policies.search_cases import PIECES, Case, CaseScore
-from policies.search_families import variants
-from policies.search_space import space_around
-from policies.search_workers import WorkerPool
+from policies.search.candidates import DEFAULT, INCUMBENT, SEARCHED, find_candidates, train_cases
+from policies.search.cases import PIECES, Case, CaseScore
+from policies.search.families import variants
+from policies.search.search import Budget
+from policies.search.space import space_around
+from policies.search.workers import WorkerPool
 from policies.twin.replay import replay
 from policies.twin.workload import Workload
 

@@ -17,7 +17,7 @@ from models.portable.estimators import Estimators
 from models.portable.steps import StepLaw, one_type
 from policies.objective import ClassTarget, Goal
 from policies.policy import DECODE_MOMENTS, ClassPolicy, Policy, default_policy
-from policies.search_space import Freedom
+from policies.search.space import Freedom
 from policies.twin.cluster import Cluster, Discipline, Node, RouterSetup, Uplink
 from policies.twin.workload import Int32
 

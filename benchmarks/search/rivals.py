@@ -13,14 +13,14 @@ from benchmarks.search.contest import LEVELS, LOADS, SEED
 from benchmarks.search.pools import Pool
 from benchmarks.search.traffic import day_of, test_days, train_days
 from policies.policy import Policy
-from policies.search import Budget, Evaluate, search
-from policies.search_cases import Case, CaseScore, search_score
-from policies.search_identify import frozen_knobs
-from policies.search_race import racer
-from policies.search_replay import ReplayFactory, save_workloads
-from policies.search_space import Point, Space, apply, space_around
-from policies.search_trials import Score, Trial
-from policies.search_workers import Task, WorkerPool
+from policies.search.cases import Case, CaseScore, search_score
+from policies.search.identify import frozen_knobs
+from policies.search.race import racer
+from policies.search.replay import ReplayFactory, save_workloads
+from policies.search.search import Budget, Evaluate, search
+from policies.search.space import Point, Space, apply, space_around
+from policies.search.trials import Score, Trial
+from policies.search.workers import Task, WorkerPool
 from policies.twin.workload import Workload
 
 STRANGERS = tuple(range(101, 109))

@@ -15,13 +15,13 @@ from benchmarks.replay import mooncake
 from benchmarks.search.contest import LEVELS, SEED
 from benchmarks.search.pools import POOLS, Pool
 from benchmarks.search.traffic import test_days
-from policies.search import Budget, SearchResult, search
-from policies.search_cases import Case
-from policies.search_identify import frozen_knobs
-from policies.search_race import racer
-from policies.search_replay import ReplayFactory, save_workloads
-from policies.search_space import Space, space_around
-from policies.search_workers import WorkerPool
+from policies.search.cases import Case
+from policies.search.identify import frozen_knobs
+from policies.search.race import racer
+from policies.search.replay import ReplayFactory, save_workloads
+from policies.search.search import Budget, SearchResult, search
+from policies.search.space import Space, space_around
+from policies.search.workers import WorkerPool
 from policies.twin.workload import Workload
 
 TRIALS, LOAD, KILLS = 300, 3.4, 5

@@ -29,10 +29,10 @@ from pipelines.night.honesty import predicted_of
 from pipelines.night.inputs import Inputs
 from pipelines.night.policy import InForce, draft
 from pipelines.night.stored import plain, restored, restored_fitted
-from policies.candidates import Candidates
 from policies.evidence.evidence import Evidence
 from policies.evidence.gates import Gate
 from policies.policy_file import to_json
+from policies.search.candidates import Candidates
 
 
 @dg.asset(

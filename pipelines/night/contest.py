@@ -15,8 +15,8 @@ from pipelines.night.workloads import window_traffic
 from pipelines.settings import Pool
 from policies.policy import DECODE_MOMENTS, Policy, Weights, default_policy
 from policies.risk import risk_table
-from policies.search_identify import frozen_knobs
-from policies.search_space import Freedom, Space, space_around
+from policies.search.identify import frozen_knobs
+from policies.search.space import Freedom, Space, space_around
 from policies.twin.cluster import Cluster
 from policies.twin.workload import Workload
 

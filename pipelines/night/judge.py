@@ -21,19 +21,19 @@ from pipelines.night.inputs import Inputs
 from pipelines.night.policy import in_force_within
 from pipelines.night.workloads import window_traffic
 from pipelines.settings import Pool
-from policies.candidates import DEFAULT, INCUMBENT, Candidates, find_candidates, train_cases
 from policies.evidence.drills import plan_drills
 from policies.evidence.evidence import Evidence, Plan, gather
 from policies.evidence.fidelity import LoggedReplay, forced_placement_gate
 from policies.evidence.gates import POLICY_REPLAY, Gate, not_run
 from policies.evidence.policy_replay import policy_replay_gate
 from policies.policy import Policy
-from policies.search_cases import CaseScore
-from policies.search_detail import Detail
-from policies.search_families import choose_winner, family_spaces
-from policies.search_plan import planned_trials
-from policies.search_replay import ReplayFactory, save_workloads
-from policies.search_workers import Task, WorkerPool
+from policies.search.candidates import DEFAULT, INCUMBENT, Candidates, find_candidates, train_cases
+from policies.search.cases import CaseScore
+from policies.search.detail import Detail
+from policies.search.families import choose_winner, family_spaces
+from policies.search.plan import planned_trials
+from policies.search.replay import ReplayFactory, save_workloads
+from policies.search.workers import Task, WorkerPool
 from policies.store import PolicyStore
 from policies.twin.replay import replay
 from policies.twin.workload import Workload

@@ -23,9 +23,9 @@ from pipelines.night.inputs import Inputs, select_inputs
 from pipelines.night.judge import Progress
 from pipelines.night.last_good import EstimatorStore
 from pipelines.settings import Pool, Settings
-from policies.candidates import Candidates
 from policies.evidence.evidence import Evidence
 from policies.policy_models import PolicyFile
+from policies.search.candidates import Candidates
 from policies.store import Move, PolicyStore
 
 

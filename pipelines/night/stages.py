@@ -19,10 +19,10 @@ from pipelines.night.inputs import Inputs
 from pipelines.night.judge import find
 from pipelines.night.last_good import EstimatorStore
 from pipelines.settings import Pool
-from policies.candidates import Candidates
 from policies.evidence.evidence import Evidence
 from policies.policy_models import PolicyFile
-from policies.search_workers import WorkerPool
+from policies.search.candidates import Candidates
+from policies.search.workers import WorkerPool
 from policies.store import PolicyStore
 
 

@@ -24,8 +24,8 @@ from pipelines.report.tracked import (
     night_params,
     reading_metrics,
 )
-from policies.candidates import Candidates
 from policies.canonical import sha256
+from policies.search.candidates import Candidates
 
 DIGEST_TAG = "routecal.digest"
 

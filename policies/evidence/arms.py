@@ -10,9 +10,9 @@ import numpy as np
 from policies.evidence.bootstrap import Difference, joined_blocks
 from policies.evidence.sweep import LoadCarried, SweepPlan, sweep_all
 from policies.objective import Outcome, Quantiles
-from policies.search_cases import Case, CaseScore
-from policies.search_families import Arm
-from policies.search_workers import WorkerPool
+from policies.search.cases import Case, CaseScore
+from policies.search.families import Arm
+from policies.search.workers import WorkerPool
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import numpy as np
 
 from features.errors import PolicyError
 from policies.objective import BLOCK_S, Float64
-from policies.search_cases import CaseScore
+from policies.search.cases import CaseScore
 
 SHORTEST_BLOCK_S = 30.0
 RELAXATIONS = 5.0

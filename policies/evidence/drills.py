@@ -19,8 +19,8 @@ from policies.evidence.bootstrap import Difference
 from policies.evidence.gates import DRILLS, Gate, not_run
 from policies.evidence.verdict import points
 from policies.policy import Policy
-from policies.search_cases import Case, CaseScore
-from policies.search_workers import WorkerPool
+from policies.search.cases import Case, CaseScore
+from policies.search.workers import WorkerPool
 from policies.twin import transforms
 from policies.twin.cluster import Cluster, Node
 from policies.twin.faults import Outage, SlowLink, Window, rolling_restart

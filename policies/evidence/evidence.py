@@ -17,9 +17,9 @@ from policies.evidence.refits import lead_over_refits, refits_gate
 from policies.evidence.sweep import SweepPlan
 from policies.evidence.verdict import Cap, Name, decide, points, validation_gate
 from policies.families.registry import PAIRS
-from policies.search_cases import CaseScore
-from policies.search_families import Arm
-from policies.search_workers import WorkerPool
+from policies.search.cases import CaseScore
+from policies.search.families import Arm
+from policies.search.workers import WorkerPool
 
 
 @dataclass(frozen=True, slots=True)

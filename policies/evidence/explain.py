@@ -13,9 +13,9 @@ from policies.evidence.ladder import Rung, rungs
 from policies.evidence.slices import Slices, SliceSums
 from policies.evidence.switchback import SwitchbackPlan, switchback
 from policies.policy import Policy
-from policies.search_cases import Case, CaseScore
-from policies.search_detail import Detail
-from policies.search_workers import WorkerPool
+from policies.search.cases import Case, CaseScore
+from policies.search.detail import Detail
+from policies.search.workers import WorkerPool
 
 LOADS = (0.9, 1.0, 1.1)
 

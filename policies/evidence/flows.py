@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policies.objective import BLOCK_S
-from policies.search_detail import Detail
+from policies.search.detail import Detail
 
 Float64 = npt.NDArray[np.float64]
 Int64 = npt.NDArray[np.int64]

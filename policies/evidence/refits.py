@@ -16,8 +16,8 @@ from policies.evidence.bootstrap import Difference, around, drawn, joined_blocks
 from policies.evidence.gates import REFITS, Gate, Status, not_run
 from policies.evidence.verdict import points
 from policies.policy import Policy
-from policies.search_cases import Case, CaseScore
-from policies.search_workers import WorkerPool
+from policies.search.cases import Case, CaseScore
+from policies.search.workers import WorkerPool
 
 MIN_REFITS = 8
 AGREE_FRAC = 0.75

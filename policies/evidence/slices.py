@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from policies.evidence.flows import BINS, prompt_bin
-from policies.search_detail import Detail
+from policies.search.detail import Detail
 
 LEAST = 50
 SHOWN = 5

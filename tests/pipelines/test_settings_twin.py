@@ -11,7 +11,7 @@ from pipelines.cluster_file import parse_cluster
 from pipelines.night.workloads import priorities
 from pipelines.settings_cluster import to_cluster
 from policies.policy import default_policy
-from policies.search_families import variants
+from policies.search.families import variants
 from policies.twin.cluster import Discipline, RouterSetup
 from tests.pipelines.test_settings import SMALL, parse, with_key
 

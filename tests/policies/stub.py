@@ -10,7 +10,7 @@ import numpy as np
 
 from policies.objective import Outcome, Quantiles
 from policies.policy import Policy
-from policies.search_cases import PIECES, Case, CaseScore
+from policies.search.cases import PIECES, Case, CaseScore
 
 BLOCKS_A_DAY = 120  # of 5 s
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from policies.search_cases import Case
-from policies.search_detail import Detail
+from policies.search.cases import Case
+from policies.search.detail import Detail
 from policies.twin.cluster import Node
 from tests.policies.stub import outcome
 

@@ -16,7 +16,7 @@ from policies.evidence.bootstrap import (
     joined_blocks,
 )
 from policies.policy import ClassPolicy, default_policy
-from policies.search_cases import Case
+from policies.search.cases import Case
 from tests.policies.stub import StubFactory
 
 WEIGHT = 300.0

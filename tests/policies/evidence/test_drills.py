@@ -11,7 +11,7 @@ from features.errors import TwinError
 from policies.evidence.bootstrap import Difference
 from policies.evidence.drills import NAMES, DrillPlan, drill_gate, drilled, plan_drills, run_drills
 from policies.policy import ClassPolicy, default_policy
-from policies.search_workers import WorkerPool
+from policies.search.workers import WorkerPool
 from policies.twin.cluster import Cluster, RouterSetup, Uplink
 from policies.twin.workload import Workload
 from tests.policies import world

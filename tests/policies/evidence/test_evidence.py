@@ -15,9 +15,9 @@ from policies.evidence.evidence import Evidence, Plan, gather, to_json
 from policies.evidence.gates import Gate
 from policies.evidence.sweep import SweepPlan
 from policies.policy import ClassPolicy, Policy, default_policy
-from policies.search_cases import Case
-from policies.search_families import Arm, arm, choose_winner, variants
-from policies.search_workers import WorkerPool
+from policies.search.cases import Case
+from policies.search.families import Arm, arm, choose_winner, variants
+from policies.search.workers import WorkerPool
 from tests.policies.stub import StubFactory
 
 PLAN = Plan(

@@ -13,14 +13,14 @@ import pytest
 from policies.evidence.evidence import Evidence, Plan, gather, to_json
 from policies.evidence.explain import Explanation
 from policies.policy import Policy
-from policies.search_cases import Case, CaseScore
-from policies.search_detail import Detail
-from policies.search_families import arm
-from policies.search_replay import ReplayFactory, save_workloads
-from policies.search_workers import Task, WorkerPool
+from policies.search.cases import Case, CaseScore
+from policies.search.detail import Detail
+from policies.search.families import arm
+from policies.search.replay import ReplayFactory, save_workloads
+from policies.search.workers import Task, WorkerPool
 from policies.twin.cluster import Cluster, Node, Uplink
 from tests.policies import world
-from tests.policies.test_search_replay import LAWS, default
+from tests.policies.search.test_replay import LAWS, default
 
 DAYS = ("d2", "d3")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from policies.candidates import DEFAULT, INCUMBENT, SEARCHED, find_candidates, train_cases
 from policies.evidence.evidence import Plan, gather
 from policies.policy import ClassPolicy, default_policy
-from policies.search import Budget
-from policies.search_space import space_around
-from policies.search_workers import WorkerPool
+from policies.search.candidates import DEFAULT, INCUMBENT, SEARCHED, find_candidates, train_cases
+from policies.search.search import Budget
+from policies.search.space import space_around
+from policies.search.workers import WorkerPool
 from tests.policies.stub import StubFactory
 
 NIGHTS = 24

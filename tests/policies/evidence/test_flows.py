@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from policies.evidence.flows import BINS, PROMPT_EDGES, ClassRegret, FlowSums, autocorrelations, prompt_bin
-from policies.search_detail import Detail
+from policies.search.detail import Detail
 from tests.policies.evidence.details import detail
 
 

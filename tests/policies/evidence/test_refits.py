@@ -11,8 +11,8 @@ from policies.evidence import gates
 from policies.evidence.bootstrap import Difference
 from policies.evidence.refits import MIN_REFITS, OverRefits, lead_over_refits, over_refits, refits_gate
 from policies.policy import ClassPolicy, Policy, default_policy
-from policies.search_cases import Case, CaseScore
-from policies.search_workers import Task, WorkerPool
+from policies.search.cases import Case, CaseScore
+from policies.search.workers import Task, WorkerPool
 from tests.policies.stub import StubFactory
 
 GAIN = Difference(0.03, 0.01, 0.05, 0.0005, 1.0, 40)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from policies.evidence.slices import LEAST, SHOWN, SliceSums
-from policies.search_detail import Detail
+from policies.search.detail import Detail
 from tests.policies.evidence.details import detail
 
 N = 600

@@ -12,8 +12,8 @@ from features.errors import PolicyError
 from policies.families.params import from_json, names, to_json, to_row
 from policies.families.registry import APART, FAMILIES, decide, params_of
 from policies.policy import Policy
-from policies.search_families import family_spaces, first_points
-from policies.search_space import NO_FREEDOM, apply
+from policies.search.families import family_spaces, first_points
+from policies.search.space import NO_FREEDOM, apply
 from tests.policies.families.rows import random_row
 from tests.policies.views import Draws, estimators, random_policy, router_view, seeds
 

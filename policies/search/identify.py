@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from models.portable.estimators import Estimators
 from models.portable.transfer import egress, ingress, uplink
 from policies.objective import Goal
-from policies.search_moves import DRAWS_D, DRAWS_P, TEMPERATURE_D, TEMPERATURE_P
+from policies.search.moves import DRAWS_D, DRAWS_P, TEMPERATURE_D, TEMPERATURE_P
 from policies.twin.cluster import Cluster
 from policies.twin.workload import Workload
 

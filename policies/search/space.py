@@ -1,6 +1,6 @@
 """What a search may move: knobs around a policy, what stays at its default because no traffic can tell, distances.
 
-A point is a plain mapping knob -> coordinate (`policies.search_knobs`); `apply` turns it into a policy.
+A point is a plain mapping knob -> coordinate (`policies.search.knobs`); `apply` turns it into a policy.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from features.errors import PolicyError
 from policies.families.params import names, to_row
 from policies.families.registry import BY_NAME, params_of
 from policies.policy import DECODE_MOMENTS, DecodeMoment, Policy, Weights
-from policies.search_knobs import Knob, among, around
-from policies.search_moves import (
+from policies.search.knobs import Knob, among, around
+from policies.search.moves import (
     DRAWS_D,
     DRAWS_P,
     DWELL,
@@ -100,7 +100,7 @@ def space_around(
 ) -> Space:
     """The space of shared weights and of the router's own knobs around a policy of scored pairs.
 
-    `frozen`: knob -> reason (see `search_identify.frozen_knobs`); `levels`: ascending quantile levels of the length
+    `frozen`: knob -> reason (see `identify.frozen_knobs`); `levels`: ascending quantile levels of the length
     table. The weights of the first class stand for all. Bounds grow where the default lies outside of them.
     """
     base = _unit_scale(default)

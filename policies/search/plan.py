@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from policies.policy import Policy
-from policies.search import Budget, SearchResult, search
-from policies.search_cases import Case
-from policies.search_families import first_points
-from policies.search_race import racer
-from policies.search_space import Point, Space, apply, delta_space, widened
-from policies.search_trials import Trial, front
-from policies.search_workers import WorkerPool
+from policies.search.cases import Case
+from policies.search.families import first_points
+from policies.search.race import racer
+from policies.search.search import Budget, SearchResult, search
+from policies.search.space import Point, Space, apply, delta_space, widened
+from policies.search.trials import Trial, front
+from policies.search.workers import WorkerPool
 
 Progress = Callable[[int, int, float], None]
 """(trials done, of how many at most, best so far)."""

@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from features.errors import PolicyError
-from policies.search_journal import Journal
-from policies.search_sampler import Sampler
-from policies.search_space import Point, Space
-from policies.search_trials import Score, Trial, best_of, nearest_within_one_error
+from policies.search.journal import Journal
+from policies.search.sampler import Sampler
+from policies.search.space import Point, Space
+from policies.search.trials import Score, Trial, best_of, nearest_within_one_error
 
 Evaluate = Callable[[Iterable[Point], Trial | None], Iterable[Score]]
 """Points, as they come, and the leader when their batch began -> their scores, in their order."""

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from policies.policy import ClassPolicy, Policy, default_policy
-from policies.search_cases import Case
-from policies.search_race import keeps_up, racer
-from policies.search_space import Point, Space, space_around
-from policies.search_trials import Score, Trial
-from policies.search_workers import Task, WorkerPool
+from policies.search.cases import Case
+from policies.search.race import keeps_up, racer
+from policies.search.space import Point, Space, space_around
+from policies.search.trials import Score, Trial
+from policies.search.workers import Task, WorkerPool
 from tests.policies.stub import StubFactory
 
 CASES = [Case(f"d{day}", load) for day in range(4) for load in (1.0, 1.1)]

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from policies.search_cases import Case
-from policies.search_detail import DECISIONS, POLLS, watched
-from policies.search_replay import ReplayFactory
+from policies.search.cases import Case
+from policies.search.detail import DECISIONS, POLLS, watched
+from policies.search.replay import ReplayFactory
 from policies.twin.cluster import Node
 from tests.policies import world
-from tests.policies.test_search_replay import default, prepared
+from tests.policies.search.test_replay import default, prepared
 
 
 def test_a_closer_look_is_at_the_same_replay(tmp_path: Path) -> None:

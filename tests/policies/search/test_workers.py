@@ -14,12 +14,12 @@ import pytest
 
 from features.errors import PolicyError
 from policies.policy import DECODE_MOMENTS, ClassPolicy, Policy, default_policy
-from policies.search import Budget, SearchResult, search
-from policies.search_cases import Case, search_score
-from policies.search_families import Arm, choose_winner, family_spaces, variants
-from policies.search_race import racer
-from policies.search_space import NO_FREEDOM, Freedom, Space, space_around
-from policies.search_workers import WorkerPool
+from policies.search.cases import Case, search_score
+from policies.search.families import Arm, choose_winner, family_spaces, variants
+from policies.search.race import racer
+from policies.search.search import Budget, SearchResult, search
+from policies.search.space import NO_FREEDOM, Freedom, Space, space_around
+from policies.search.workers import WorkerPool
 from tests.policies.stub import StubFactory
 
 LEVELS = (0.5, 0.8, 0.9)
@@ -60,9 +60,9 @@ def test_a_pool_works_inside_its_block_only() -> None:
 
 
 ENDLESS = """
-from policies.search_cases import Case
-from policies.search_workers import WorkerPool
-from tests.policies.test_search_workers import SleepyFactory, default
+from policies.search.cases import Case
+from policies.search.workers import WorkerPool
+from tests.policies.search.test_workers import SleepyFactory, default
 
 if __name__ == "__main__":
     with WorkerPool(SleepyFactory(), 2) as pool:
@@ -81,7 +81,7 @@ class SleepyFactory:
 def test_workers_do_not_outlive_a_killed_coordinator(tmp_path: Path) -> None:
     script = tmp_path / "endless.py"
     script.write_text(ENDLESS)
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     with subprocess.Popen(
         [sys.executable, str(script)], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(root)}
     ) as coordinator:

@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 
 from features.errors import PolicyError
-from policies import search_space
 from policies.policy import ClassPolicy, default_policy
-from policies.search import Budget, SearchResult, search
-from policies.search_space import Point, Space
-from policies.search_trials import Score, Trial, best_of, front, nearest_within_one_error
+from policies.search import space as spaces
+from policies.search.search import Budget, SearchResult, search
+from policies.search.space import Point, Space
+from policies.search.trials import Score, Trial, best_of, front, nearest_within_one_error
 
 SMALL = Budget(trials=40, batch=8, patience=40, startup=8)
 
 
 def space(frozen: Sequence[str] = ("reserve_multiplier", "temperature_p_s", "temperature_d_s")) -> Space:
     policy = default_policy((ClassPolicy("chat"), ClassPolicy("batch", quantile=0.5)))
-    return search_space.space_around(policy, dict.fromkeys(frozen, "test"), (0.5, 0.7, 0.9))
+    return spaces.space_around(policy, dict.fromkeys(frozen, "test"), (0.5, 0.7, 0.9))
 
 
 def hill(points: Sequence[Point], leader: Trial | None = None) -> Iterable[Score]:
@@ -38,7 +38,7 @@ def run(seed: int = 3, journal: Path | None = None, budget: Budget = SMALL) -> S
 
 def test_the_first_trial_is_the_default_and_the_search_improves_on_it() -> None:
     result = run()
-    assert search_space.apply(space(), result.trials[0].point) == space().default
+    assert spaces.apply(space(), result.trials[0].point) == space().default
     assert result.best.value > result.trials[0].value + 0.05
     assert len(result.trials) == 40
 
@@ -93,7 +93,7 @@ def test_no_gain_stops_early() -> None:
 
 
 def test_a_space_without_knobs_scores_the_default_only() -> None:
-    every = [*search_space.WEIGHTS, "quantile_step", "reserve_multiplier", "temperature_p_s", "temperature_d_s"]
+    every = [*spaces.WEIGHTS, "quantile_step", "reserve_multiplier", "temperature_p_s", "temperature_d_s"]
     result = search(
         space(every), lambda points, _: [Score(0.5, (0.5, 0.5)) for _ in points], seed=1, budget=Budget(batch=1)
     )

@@ -9,10 +9,10 @@ from itertools import groupby
 import numpy as np
 
 from policies.policy import Policy
-from policies.search_cases import Case, CaseScore, search_score
-from policies.search_space import Point, Space, apply
-from policies.search_trials import Score, Trial
-from policies.search_workers import Task, WorkerPool
+from policies.search.cases import Case, CaseScore, search_score
+from policies.search.space import Point, Space, apply
+from policies.search.trials import Score, Trial
+from policies.search.workers import Task, WorkerPool
 
 BEHIND = 0.025
 """Chance to give up a point that is as good as the leader, after each day."""

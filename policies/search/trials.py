@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from policies.search_space import Point, Space
+from policies.search.space import Point, Space
 
 
 @dataclass(frozen=True, slots=True)

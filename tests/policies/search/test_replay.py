@@ -15,13 +15,13 @@ from models.portable.transfer import TransferLaw
 from policies.evidence.drills import NAMES
 from policies.lengths import constant_length
 from policies.policy import ClassPolicy, Policy, default_policy
-from policies.search import Budget, search
-from policies.search_cases import Case
-from policies.search_identify import frozen_knobs
-from policies.search_race import racer
-from policies.search_replay import ReplayFactory, load_workload, save_workloads
-from policies.search_space import space_around
-from policies.search_workers import WorkerPool
+from policies.search.cases import Case
+from policies.search.identify import frozen_knobs
+from policies.search.race import racer
+from policies.search.replay import ReplayFactory, load_workload, save_workloads
+from policies.search.search import Budget, search
+from policies.search.space import space_around
+from policies.search.workers import WorkerPool
 from policies.twin.cluster import RouterSetup
 from policies.twin.workload import Arrivals, Workload
 from tests.policies import world

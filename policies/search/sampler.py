@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from policies.search_knobs import Knob
-from policies.search_space import Point, Space
-from policies.search_trials import Trial, shortfalls
+from policies.search.knobs import Knob
+from policies.search.space import Point, Space
+from policies.search.trials import Trial, shortfalls
 
 
 class Sampler:

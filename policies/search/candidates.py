@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from policies.policy import Policy
-from policies.search import Budget, SearchResult
-from policies.search_cases import Case
-from policies.search_families import Arm, arm, choose_winner, family_spaces
-from policies.search_plan import (
+from policies.search.cases import Case
+from policies.search.families import Arm, arm, choose_winner, family_spaces
+from policies.search.plan import (
     CLASSES,
     SHARED,
     Progress,
@@ -21,8 +20,9 @@ from policies.search_plan import (
     search_families,
     search_shared,
 )
-from policies.search_space import NO_FREEDOM, Freedom, Space, point_of
-from policies.search_workers import WorkerPool
+from policies.search.search import Budget, SearchResult
+from policies.search.space import NO_FREEDOM, Freedom, Space, point_of
+from policies.search.workers import WorkerPool
 
 INCUMBENT = "incumbent"
 DEFAULT = "default"

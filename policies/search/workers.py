@@ -15,8 +15,8 @@ from types import TracebackType
 
 from features.errors import PolicyError
 from policies.policy import Policy
-from policies.search_cases import Case, CaseScore, Evaluator, EvaluatorFactory
-from policies.search_detail import Detail
+from policies.search.cases import Case, CaseScore, Evaluator, EvaluatorFactory
+from policies.search.detail import Detail
 
 Task = tuple[Policy, Case]
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from policies.candidates import PER_CLASS, SEARCHED, Candidates, find_candidates, train_cases
 from policies.policy import ClassPolicy, Policy, default_policy
-from policies.search import Budget
-from policies.search_cases import Case, CaseScore
-from policies.search_plan import MORE, SHARED, WIDER, planned_trials
-from policies.search_space import Space, space_around
-from policies.search_workers import WorkerPool
+from policies.search.candidates import PER_CLASS, SEARCHED, Candidates, find_candidates, train_cases
+from policies.search.cases import Case, CaseScore
+from policies.search.plan import MORE, SHARED, WIDER, planned_trials
+from policies.search.search import Budget
+from policies.search.space import Space, space_around
+from policies.search.workers import WorkerPool
 from tests.policies.stub import StubFactory
 
 DEFAULT = default_policy((ClassPolicy("chat"), ClassPolicy("batch")))

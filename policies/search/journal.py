@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from features.errors import PolicyError
-from policies.search_trials import Score, Trial
+from policies.search.trials import Score, Trial
 
 
 class Journal:

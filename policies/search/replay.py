@@ -13,8 +13,8 @@ from policies.evidence.drills import drilled
 from policies.lengths import LengthRows, length_rows
 from policies.objective import Goal
 from policies.policy import Policy
-from policies.search_cases import Case, CaseScore, score_case
-from policies.search_detail import NOTHING, Detail, detail_of, watched
+from policies.search.cases import Case, CaseScore, score_case
+from policies.search.detail import NOTHING, Detail, detail_of, watched
 from policies.twin.cluster import Cluster
 from policies.twin.engine.arena import Arena
 from policies.twin.outcomes import Noise, Replay

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from policies import objective
 from policies.objective import Goal, Outcome
 from policies.policy import Policy
-from policies.search_cases import Case
+from policies.search.cases import Case
 from policies.twin.cluster import Cluster, Node
 from policies.twin.engine.columns import POLL_D
 from policies.twin.outcomes import Replay

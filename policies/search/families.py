@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 from policies.families.registry import BY_NAME
 from policies.policy import SAME_RACK, Policy
-from policies.search_cases import CaseScore, search_score
-from policies.search_moves import PARAMS
-from policies.search_space import Freedom, Point, Space, family_space
-from policies.search_trials import within_one_error
+from policies.search.cases import CaseScore, search_score
+from policies.search.moves import PARAMS
+from policies.search.space import Freedom, Point, Space, family_space
+from policies.search.trials import within_one_error
 
 
 @dataclass(frozen=True, slots=True)

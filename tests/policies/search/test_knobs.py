@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from features.errors import PolicyError
-from policies.search_knobs import Knob, among, around
+from policies.search.knobs import Knob, among, around
 
 LOG = around("w", (0.01, 100.0, 0.1), 1.0)
 

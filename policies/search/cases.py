@@ -12,13 +12,13 @@ from policies import objective
 from policies.evidence.relaxation import relaxation_s
 from policies.objective import Goal, Outcome
 from policies.policy import Policy
-from policies.search_trials import Score
+from policies.search.trials import Score
 from policies.twin.cluster import Cluster
 from policies.twin.outcomes import Replay
 from policies.twin.workload import Workload
 
 if TYPE_CHECKING:
-    from policies.search_detail import Detail
+    from policies.search.detail import Detail
 
 PIECES = 4
 """Equal-count pieces of a day's scored requests: the slices over which policies are paired."""
