@@ -64,14 +64,19 @@ def constant_length(tokens: float, levels: Sequence[float] = (MEDIAN, 0.9)) -> L
 
 
 def booked_output(rows: LengthRows, levels: Sequence[float], class_index: Int32) -> Int32:
-    """Output tokens at the level of each request's class under the file's offsets, rounded up, at least 1; shape (n,).
+    """`tokens_at`, rounded up, at least 1."""
+    return np.maximum(np.ceil(tokens_at(rows, levels, class_index)), 1).astype(np.int32)
+
+
+def tokens_at(rows: LengthRows, levels: Sequence[float], class_index: Int32) -> Float64:
+    """Output tokens at the level of each request's class under the file's offsets; shape (n,).
 
     ModelError for a level that the law does not have.
     """
     raised = np.maximum.accumulate(rows.base * rows.offset[rows.group], axis=1)
     place = np.array([rows.law.place(level) for level in levels], np.int64)[class_index]
-    tokens = np.minimum(raised[np.arange(len(place)), place], rows.cap)
-    return np.maximum(np.ceil(tokens), 1).astype(np.int32)
+    found: Float64 = np.minimum(raised[np.arange(len(place)), place], rows.cap)
+    return found
 
 
 def expected_output(law: LengthLaw, classes: Sequence[str], workload: Workload) -> Int32:

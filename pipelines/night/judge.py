@@ -28,7 +28,7 @@ from policies.evidence.gates import POLICY_REPLAY, Gate, not_run
 from policies.evidence.policy_replay import policy_replay_gate
 from policies.policy import Policy
 from policies.search.candidates import DEFAULT, INCUMBENT, Candidates, find_candidates, train_cases
-from policies.search.cases import CaseScore
+from policies.search.cases import Case, CaseScore
 from policies.search.detail import Detail
 from policies.search.families import choose_winner, family_spaces
 from policies.search.plan import planned_trials
@@ -160,7 +160,7 @@ def search_replays(pool: Pool, inputs: Inputs, match: Contest) -> int:
     """Replays that `find` makes at most."""
     space, racks = match.space, len(inputs.cluster.racks)
     simple = family_spaces(_simple(pool), space.default, racks, space.levels, match.freedom)
-    cases = train_cases(match.days["train"], pool.search.loads)
+    cases = _train_cases(pool, match)
     trials = planned_trials(space, simple, pool.search.budget)
     return (trials + _FIXED_ARMS + len(simple)) * len(cases)
 
@@ -179,7 +179,7 @@ def find(
     found = find_candidates(
         workers,
         match.space,
-        train_cases(match.days["train"], pool.search.loads),
+        _train_cases(pool, match),
         incumbent=match.incumbent,
         families=_simple(pool),
         racks=len(inputs.cluster.racks),
@@ -233,6 +233,11 @@ def judge(
         gates=gates,
         search=summary,
     )
+
+
+def _train_cases(pool: Pool, match: Contest) -> list[Case]:
+    """Times are drawn as residual noise in every replay, lengths at all loads but one."""
+    return train_cases(match.days["train"], pool.search.loads, drawn=True)
 
 
 def _simple(pool: Pool) -> list[str]:

@@ -21,7 +21,7 @@ from policies.search.plan import (
     search_shared,
 )
 from policies.search.search import Budget, SearchResult
-from policies.search.space import NO_FREEDOM, Freedom, Space, point_of
+from policies.search.space import NO_FREEDOM, Freedom, Space
 from policies.search.workers import WorkerPool
 
 INCUMBENT = "incumbent"
@@ -50,9 +50,13 @@ class Candidates:
         return next(a.policy for a in self.arms if a.name == self.winner)
 
 
-def train_cases(days: Sequence[str], loads: Sequence[float] = LOADS) -> list[Case]:
-    """Every train day at every load."""
-    return [Case(day, load) for day in days for load in loads]
+def train_cases(days: Sequence[str], loads: Sequence[float] = LOADS, *, drawn: bool = False) -> list[Case]:
+    """Every train day at every load. `drawn`: the log's own lengths of answers at the load nearest to 1, draws of them
+    at the others, so that a policy meets several days' worth of lengths with as many replays.
+    """
+    logged = min(loads, key=lambda load: abs(load - 1.0))
+    draws = {load: at for at, load in enumerate((load for load in loads if load != logged), start=1)} if drawn else {}
+    return [Case(day, load, draw=draws.get(load, 0)) for day in days for load in loads]
 
 
 def find_candidates(
@@ -66,24 +70,24 @@ def find_candidates(
     seed: int,
     budget: Budget,
     freedom: Freedom = NO_FREEDOM,
-    warm_starts: Sequence[Policy] = (),
     context: str = "",
     journals: Path | None = None,
     progress: Progress | None = None,
 ) -> Candidates:
     """Search around `space.default` and every family of `families` with the same budget, choose the winner on train.
 
-    `racks`: of the pool (same-rack variants need two). `warm_starts`: earlier winners of the searched family.
+    `racks`: of the pool (same-rack variants need two). The incumbent is tried in every space that can hold it.
     `journals`: folder from which a killed night goes on. `context` names the inputs that the scores depend on.
     """
     simple = family_spaces(families, space.default, racks, space.levels, freedom)
     planned = planned_trials(space, simple, budget)
     searches = Searches(pool, cases, seed, budget, context, journals, progress, planned)
-    wide, result = search_shared(searches, space, [point_of(space, policy) for policy in warm_starts])
-    shared, own = search_classes(searches, wide, result)
+    wide, result = search_shared(searches, space, incumbent)
+    shared, own = search_classes(searches, wide, result, incumbent)
     last = {SEARCHED: shared} | ({} if own is None or own == shared else {PER_CLASS: own})
-    policies = {INCUMBENT: incumbent, DEFAULT: wide.default, **search_families(searches, simple), **last}
+    policies = {INCUMBENT: incumbent, DEFAULT: wide.default, **search_families(searches, simple, incumbent), **last}
     scored = zip(policies.items(), pool.by_policy(list(policies.values()), cases), strict=True)
     arms = tuple(arm(name, policy, scores) for (name, policy), scores in scored)
-    summary = {"frozen": dict(space.frozen), "searches": searches.reports}
+    traffic = [{"day": c.day, "load": c.load, "lengths": "drawn" if c.draw else "logged"} for c in cases]
+    summary = {"frozen": dict(space.frozen), "cases": traffic, "searches": searches.reports}
     return Candidates(arms, choose_winner(arms).name, result, summary)

@@ -29,12 +29,14 @@ class Case:
     """A workload by name (a day), the factor on its arrival rate, and the drill that it goes through, "" = none.
 
     `refit`: which of the evaluator's refits of the estimators are its laws, counted from 1; 0 = the estimators.
+    `draw`: which draw of the answers' lengths it has, counted from 1 (`drawn.with_drawn_lengths`); 0 = the log's.
     """
 
     day: str
     load: float = 1.0
     drill: str = ""
     refit: int = 0
+    draw: int = 0
 
 
 @dataclass(frozen=True, slots=True)

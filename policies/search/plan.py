@@ -12,7 +12,7 @@ from policies.search.cases import Case
 from policies.search.families import first_points
 from policies.search.race import racer
 from policies.search.search import Budget, SearchResult, search
-from policies.search.space import Point, Space, apply, delta_space, widened
+from policies.search.space import Point, Space, apply, delta_space, start_at, widened
 from policies.search.trials import Trial, front
 from policies.search.workers import WorkerPool
 
@@ -73,16 +73,18 @@ class Searches:
         return result
 
 
-def search_shared(searches: Searches, space: Space, warm_starts: Sequence[Point]) -> tuple[Space, SearchResult]:
+def search_shared(searches: Searches, space: Space, incumbent: Policy) -> tuple[Space, SearchResult]:
     """Shared weights and the router's knobs. Bounds that the chosen point touches are widened once."""
-    found = searches.run(SHARED, space, searches.budget, warm_starts)
+    found = searches.run(SHARED, space, searches.budget, start_at(space, incumbent))
     if not found.touched:
         return space, found
     wide = widened(space, found.touched)
     return wide, searches.run(WIDER, wide, searches.extra, known=found.trials)
 
 
-def search_classes(searches: Searches, space: Space, shared: SearchResult) -> tuple[Policy, Policy | None]:
+def search_classes(
+    searches: Searches, space: Space, shared: SearchResult, incumbent: Policy
+) -> tuple[Policy, Policy | None]:
     """The shared policy after as many trials more as classes of their own get, and the policy with these; None = none.
 
     So what own weights bring is not the budget's.
@@ -93,15 +95,15 @@ def search_classes(searches: Searches, space: Space, shared: SearchResult) -> tu
     more = searches.run(MORE, space, searches.extra, known=shared.trials)
     policy = apply(space, more.chosen.point)
     deltas = delta_space(policy, dict.fromkeys(names, ""), space.levels)
-    own = searches.run(CLASSES, deltas, searches.extra)
+    own = searches.run(CLASSES, deltas, searches.extra, start_at(deltas, incumbent))
     return policy, apply(deltas, own.chosen.point)
 
 
-def search_families(searches: Searches, spaces: Mapping[str, Space]) -> dict[str, Policy]:
+def search_families(searches: Searches, spaces: Mapping[str, Space], incumbent: Policy) -> dict[str, Policy]:
     """Every family's best point, each with the whole budget."""
     found = {}
     for name, space in spaces.items():
-        result = searches.run(name, space, searches.budget, first_points(space))
+        result = searches.run(name, space, searches.budget, [*start_at(space, incumbent), *first_points(space)])
         found[name] = apply(space, result.best.point)
     return found
 

@@ -15,6 +15,7 @@ from policies.objective import Goal
 from policies.policy import Policy
 from policies.search.cases import Case, CaseScore, score_case
 from policies.search.detail import NOTHING, Detail, detail_of, watched
+from policies.search.drawn import with_drawn_lengths
 from policies.twin.cluster import Cluster
 from policies.twin.engine.arena import Arena
 from policies.twin.outcomes import Noise, Replay
@@ -107,9 +108,18 @@ class ReplayEvaluator:
             raise TwinError("a case names a workload of the scratch folder", value=case.day)
         traffic = replace(case, refit=0)
         if traffic not in self._prepared:
-            whole = self._setup.cluster, scale_load(self._workloads[case.day], case.load)
+            whole = self._setup.cluster, scale_load(self._answered(case), case.load)
             self._prepared[traffic] = drilled(case.drill, *whole) if case.drill else whole
         return self._prepared[traffic]
+
+    def _answered(self, case: Case) -> Workload:
+        """The case's day, with the lengths of its draw."""
+        workload = self._workloads[case.day]
+        if not case.draw:
+            return workload
+        names = [c.name for c in self._setup.goal.classes]
+        rows = length_rows(self._setup.estimators.length, names, workload)
+        return with_drawn_lengths(workload, rows, seed=self._setup.seed, draw=case.draw)
 
     def _length_rows(self, policy: Policy, case: Case, estimators: Estimators, workload: Workload) -> LengthRows:
         key = (case.day, case.refit, tuple(c.name for c in policy.classes))

@@ -173,6 +173,18 @@ def point_of(space: Space, policy: Policy) -> dict[str, float]:
     return {k.name: k.raw(read(warm, k.name, space.default, space.levels)) for k in space.knobs}
 
 
+def start_at(space: Space, policy: Policy) -> list[Point]:
+    """`point_of` as a point to begin at; none where the space cannot hold such a policy or begins there anyway."""
+    default = space.default
+    alike = (policy.family, policy.same_rack) == (default.family, default.same_rack)
+    scales = {c.weights[0] for c in policy.classes}
+    weighed = len(scales) == 1 and min(scales) > 0
+    if not alike or not weighed or [c.name for c in policy.classes] != [c.name for c in default.classes]:
+        return []
+    point = point_of(space, policy)
+    return [] if point == space.default_point() else [point]
+
+
 def _space(base: Policy, wanted: Sequence[Knob], frozen: Mapping[str, str], levels: Sequence[float]) -> Space:
     reasons = dict(frozen)
     low, high = _quantile_steps(base, levels)

@@ -45,6 +45,14 @@ def test_a_family_that_is_better_wins() -> None:
     assert found.winner == "lmetric/decode_first"
 
 
+def test_lengths_are_the_logs_at_the_load_nearest_to_one() -> None:
+    cases = train_cases(["d1", "d2"], (0.9, 1.0, 1.15), drawn=True)
+    assert [(c.load, c.draw) for c in cases] == [(0.9, 1), (1.0, 0), (1.15, 2)] * 2
+    assert {c.draw for c in train_cases(["d1"], (0.9, 1.0))} == {0}
+    told = night(StubFactory()).summary["cases"]
+    assert told[0] == {"day": "d1", "load": 1.0, "lengths": "logged"}
+
+
 def test_where_all_are_equal_what_runs_now_stays() -> None:
     found = night(StubFactory(by_family={"routecal": 0.81, "lmetric": 0.8}, own_noise=0.05))
     assert found.winner == "incumbent"

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from policies.families.dynamo_cost import CostFn, Params
+from policies.families.params import to_row
 from policies.policy import ClassPolicy, Policy, default_policy
 from policies.search.candidates import PER_CLASS, SEARCHED, Candidates, find_candidates, train_cases
 from policies.search.cases import Case, CaseScore
@@ -57,12 +59,33 @@ def space(default: Policy = DEFAULT) -> Space:
     return space_around(default, dict.fromkeys(ALL_BUT_TWO, "test"), (0.9,))
 
 
-def night(world: World, budget: Budget = BUDGET, families: tuple[str, ...] = (), **more: object) -> Candidates:
+def night(
+    world: World,
+    budget: Budget = BUDGET,
+    families: tuple[str, ...] = (),
+    incumbent: Policy = replace(DEFAULT, family="lowest_utilisation"),  # noqa: B008  policies are frozen
+    **more: object,
+) -> Candidates:
     with WorkerPool(world, 1) as pool:
         return find_candidates(
-            pool, space(), train_cases(["d1", "d2"]), incumbent=replace(DEFAULT, family="lowest_utilisation"),
+            pool, space(), train_cases(["d1", "d2"]), incumbent=incumbent,
             families=families, racks=1, seed=1, budget=budget, **more,  # type: ignore[arg-type]
         )  # fmt: skip
+
+
+@dataclass(slots=True)
+class Spying:
+    """The world; `seen`: every policy that it was asked for."""
+
+    world: World
+    seen: list[Policy] = field(default_factory=list)
+
+    def build(self) -> Spying:
+        return self
+
+    def __call__(self, policy: Policy, case: Case) -> CaseScore:
+        self.seen.append(policy)
+        return self.world(policy, case)
 
 
 LIKE = {"routecal": 0.9}
@@ -94,6 +117,29 @@ def test_a_bound_that_the_winner_touches_is_widened_once() -> None:
     assert found.policy.classes[0].weights[5] > 60
     calm = night(World({"chat": 3.0, "batch": 3.0}, LIKE))
     assert WIDER not in calm.summary["searches"]
+
+
+def with_risk_weights(chat: float, batch: float) -> Policy:
+    """The default with these weights of SloRisk."""
+    weights = DEFAULT.classes[0].weights
+    rows = [(*weights[:5], risk, *weights[6:]) for risk in (chat, batch)]
+    return replace(DEFAULT, classes=tuple(replace(c, weights=w) for c, w in zip(DEFAULT.classes, rows, strict=True)))  # type: ignore[arg-type]
+
+
+def test_every_search_tries_what_runs_now() -> None:
+    # Two trials a search: the default and one more, which nobody draws at random.
+    few = Budget(trials=2, batch=2, startup=2)
+    world = World({"chat": 17.25, "batch": 17.25}, LIKE)
+    found = night(world, few, incumbent=with_risk_weights(17.25, 17.25))
+    assert found.summary["searches"][SHARED]["chosen_point"]["SloRisk"] == 17.25
+    opposite = World({"chat": 4.0, "batch": 0.25}, LIKE)
+    own = night(opposite, few, incumbent=with_risk_weights(4.0, 0.25)).summary["searches"][PER_CLASS]["chosen_point"]
+    assert own["chat/SloRisk"] > own["batch/SloRisk"]
+    tuned = replace(DEFAULT, family="dynamo_cost", params=to_row(Params(prefill=CostFn(overlap_score_credit=2.5))))
+    spy = Spying(world)
+    night(spy, few, families=("dynamo_cost",), incumbent=tuned)  # type: ignore[arg-type]
+    # As the incumbent's arm, and twice as a trial: of two days at two loads, one of the days may be left out.
+    assert sum(policy.params == tuned.params for policy in spy.seen) > 4
 
 
 def test_own_weights_have_the_shared_ones_budget_against_them() -> None:

@@ -112,6 +112,22 @@ def test_a_case_may_name_a_refit_of_the_laws(tmp_path: Path) -> None:
         evaluate(default(), Case("d1", refit=3))
 
 
+def test_a_case_may_draw_the_lengths_of_answers(tmp_path: Path) -> None:
+    factory = prepared(tmp_path)
+    evaluate = factory.build()
+    logged, drawn, other, again = (evaluate(default(), Case("d1", draw=draw)) for draw in (0, 1, 2, 1))
+    assert drawn == again == factory.build()(default(), Case("d1", draw=1))
+    assert len({score.outcome.output_tokens_per_s for score in (logged, drawn, other)}) == 3
+    # The same requests arrive, whatever policy is scored.
+    assert logged.block_weight == drawn.block_weight
+    lmetric = replace(default(), family="lmetric")
+    generated = {
+        name: score.outcome.output_tokens_per_s * score.outcome.simulated_s
+        for name, score in (("a", drawn), ("b", evaluate(lmetric, Case("d1", draw=1))))
+    }
+    assert generated["a"] == pytest.approx(generated["b"])
+
+
 def test_a_search_on_the_twin_gains_or_stays(tmp_path: Path) -> None:
     factory = prepared(tmp_path)
     frozen = frozen_knobs(factory.cluster, LAWS, world.GOAL, [])

@@ -81,6 +81,17 @@ def test_a_warm_start_of_another_family_is_refused() -> None:
         spaces.point_of(space(), replace(default(), family="lmetric"))
 
 
+def test_a_search_begins_where_the_incumbent_is_if_its_space_can_hold_it() -> None:
+    policy = default()
+    other = replace(policy, classes=tuple(replace(c, weights=(2, 2, 6.0, 2, 0, 2, 2)) for c in policy.classes))
+    assert [point["TransferTime"] for point in spaces.start_at(space(), other)] == [3.0]
+    renamed = replace(other, classes=tuple(replace(c, name=f"{c.name}2") for c in other.classes))
+    uneven = replace(other, classes=(replace(other.classes[0], weights=(1.0,) * 7), *other.classes[1:]))
+    alien = replace(other, family="lmetric"), replace(other, same_rack="prefill_first"), renamed, uneven
+    for none in (default(), *alien, replace(other, classes=other.classes[:1])):
+        assert spaces.start_at(space(), none) == []
+
+
 def test_bounds_grow_to_hold_the_default() -> None:
     policy = default()
     far = replace(policy, classes=tuple(replace(c, weights=(1, 50.0, 1, 1, 0, 0.001, 1)) for c in policy.classes))
