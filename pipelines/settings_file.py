@@ -142,7 +142,7 @@ class SearchFile(Strict):
         0.02,
         ge=0,
         lt=1,
-        description="goodput that a class may lose against the policy that a search begins from, as a fraction",
+        description="goodput that a class may lose against the incumbent on the train days, as a fraction",
     )
     loads: tuple[Annotated[float, Field(gt=0)], ...] = Field(
         (1.0, 1.1), min_length=1, description="factors on the arrival rate that every trial is replayed at"

@@ -191,7 +191,7 @@ def find(
         progress=progress,
     )
     able = [a for a in found.arms if a.policy.family in pool.families]
-    return replace(found, winner=choose_winner(able).name)
+    return replace(found, winner=choose_winner(able, found.limits).name)
 
 
 def judge(

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from policies.policy import Policy
-from policies.search.cases import Case
-from policies.search.families import Arm, arm, choose_winner, family_spaces
+from policies.search.cases import Case, search_score
+from policies.search.families import Arm, arm, choose_winner, family_spaces, keeps
 from policies.search.plan import (
     CLASSES,
     SHARED,
@@ -35,6 +35,8 @@ LOADS = (1.0, 1.15)
 class Candidates:
     """Arms in order of preference, the name of the one to test, and the search behind `searched`.
 
+    `limits`: the least hard goodput of every class on the train days, the incumbent's less `Budget.loss`.
+
     `summary`: plain values for the evidence: of every search its trials, why it stopped, knobs touched, the chosen
     point; knobs that were frozen and why.
     """
@@ -43,6 +45,7 @@ class Candidates:
     winner: str
     result: SearchResult
     summary: Mapping[str, Any]
+    limits: tuple[float, ...] = ()
 
     @property
     def policy(self) -> Policy:
@@ -81,13 +84,22 @@ def find_candidates(
     """
     simple = family_spaces(families, space.default, racks, space.levels, freedom)
     planned = planned_trials(space, simple, budget)
-    searches = Searches(pool, cases, seed, budget, context, journals, progress, planned)
+    now = next(pool.by_policy([incumbent], cases))
+    loss = budget.loss
+    limits = () if loss is None else tuple(share - loss for share in search_score(now).classes)
+    searches = Searches(pool, cases, seed, budget, limits, context, journals, progress, planned)
     wide, result = search_shared(searches, space, incumbent)
     shared, own = search_classes(searches, wide, result, incumbent)
     last = {SEARCHED: shared} | ({} if own is None or own == shared else {PER_CLASS: own})
-    policies = {INCUMBENT: incumbent, DEFAULT: wide.default, **search_families(searches, simple, incumbent), **last}
+    policies = {DEFAULT: wide.default, **search_families(searches, simple, incumbent), **last}
     scored = zip(policies.items(), pool.by_policy(list(policies.values()), cases), strict=True)
-    arms = tuple(arm(name, policy, scores) for (name, policy), scores in scored)
+    arms = (arm(INCUMBENT, incumbent, now), *(arm(name, policy, scores) for (name, policy), scores in scored))
     traffic = [{"day": c.day, "load": c.load, "lengths": "drawn" if c.draw else "logged"} for c in cases]
-    summary = {"frozen": dict(space.frozen), "cases": traffic, "searches": searches.reports}
-    return Candidates(arms, choose_winner(arms).name, result, summary)
+    summary = {
+        "frozen": dict(space.frozen),
+        "cases": traffic,
+        "class_limits": dict(zip(now[0].outcome.goodput_frac_by_class, limits, strict=False)),
+        "below_class_limits": [a.name for a in arms if not keeps(a, limits)],
+        "searches": searches.reports,
+    }
+    return Candidates(arms, choose_winner(arms, limits).name, result, summary, limits)

@@ -14,7 +14,7 @@ from policies.policy import SAME_RACK, Policy
 from policies.search.cases import CaseScore, search_score
 from policies.search.moves import PARAMS
 from policies.search.space import Freedom, Point, Space, family_space
-from policies.search.trials import within_one_error
+from policies.search.trials import shortfalls, within_one_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +68,17 @@ def first_points(space: Space) -> list[Point]:
     return [{**default, k.name: k.raw(value)} for k in space.knobs for value in tried.get(k.name, ())]
 
 
-def choose_winner(arms: Sequence[Arm]) -> Arm:
+def choose_winner(arms: Sequence[Arm], limits: Sequence[float] = ()) -> Arm:
     """The arm to test: the first in order that the best does not lead by more than one standard error on train.
 
     Order the arms by preference (what runs now, the default policy, simple families, what was searched): a more
-    complicated policy must have shown its lead.
+    complicated policy must have shown its lead. Arms under a class's limit are left out; at least one keeps them all.
     """
-    best = max(arms, key=lambda a: a.value)
-    return next(a for a in arms if within_one_error(best.slices, a.slices))
+    able = [a for a in arms if keeps(a, limits)]
+    best = max(able, key=lambda a: a.value)
+    return next(a for a in able if within_one_error(best.slices, a.slices))
+
+
+def keeps(arm: Arm, limits: Sequence[float]) -> bool:
+    """Whether every class has its least hard goodput on the train days."""
+    return max(shortfalls(search_score(arm.train).classes, limits)) <= 0 if limits else True

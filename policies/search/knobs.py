@@ -11,7 +11,7 @@ from features.errors import PolicyError
 Scale: TypeAlias = Literal["log", "whole", "choice"]
 
 OTHER_CHOICE = 0.5
-"""Distance of another choice from the default one, where a knob's whole range is 1."""
+"""Distance of one choice from another, where a knob's whole range is 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +51,14 @@ class Knob:
             return math.sqrt(self.low * self.off_below)
         return min(self.high, max(self.low, value))
 
-    def step(self, raw: float) -> float:
-        """Distance from the default as a part of the knob's range."""
-        here, there = self.raw(self.value(raw)), self.default
+    def apart(self, raw: float, other: float) -> float:
+        """Distance of two coordinates as a part of the knob's range; all that is off is one place."""
+        here, there = self.raw(self.value(raw)), self.raw(self.value(other))
         if self.scale == "choice":
             return 0.0 if here == there else OTHER_CHOICE
         if self.scale == "log":
-            return math.log(here / there) / math.log(self.high / self.low)
-        return (here - there) / max(1.0, self.high - self.low)
+            return abs(math.log(here / there)) / math.log(self.high / self.low)
+        return abs(here - there) / max(1.0, self.high - self.low)
 
     def on_bound(self, raw: float) -> bool:
         """Whether a searched number lies on a bound (within 1 % of the range); what is off or counted never does."""

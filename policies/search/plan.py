@@ -13,7 +13,7 @@ from policies.search.families import first_points
 from policies.search.race import racer
 from policies.search.search import Budget, SearchResult, search
 from policies.search.space import Point, Space, apply, delta_space, start_at, widened
-from policies.search.trials import Trial, front
+from policies.search.trials import Trial, front, shortfalls
 from policies.search.workers import WorkerPool
 
 Progress = Callable[[int, int, float], None]
@@ -26,13 +26,15 @@ SHARED, WIDER, MORE, CLASSES = "searched", "searched.wider", "searched.more", "p
 class Searches:
     """Runs searches and counts their trials. `journals`: folder that keeps them, None = nowhere.
 
-    `planned`: trials of all searches at most; what one leaves over is counted as done when it ends.
+    `limits`: the least hard goodput of every class. `planned`: trials of all searches at most; what one leaves over is
+    counted as done when it ends.
     """
 
     pool: WorkerPool
     cases: Sequence[Case]
     seed: int
     budget: Budget
+    limits: tuple[float, ...] = ()
     context: str = ""
     journals: Path | None = None
     progress: Progress | None = None
@@ -48,7 +50,13 @@ class Searches:
         return replace(self.budget, trials=trials, startup=min(self.budget.startup, trials))
 
     def run(
-        self, name: str, space: Space, budget: Budget, starts: Sequence[Point] = (), known: Sequence[Trial] = ()
+        self,
+        name: str,
+        space: Space,
+        budget: Budget,
+        starts: Sequence[Point] = (),
+        known: Sequence[Trial] = (),
+        anchor: Point | None = None,
     ) -> SearchResult:
         """One search, or more of one whose trials are `known`; the report of it is kept under its name."""
 
@@ -64,22 +72,26 @@ class Searches:
             budget=budget,
             starts=starts,
             known=known,
+            limits=self.limits,
+            anchor=anchor,
             context=self.context,
             journal=None if self.journals is None else self.journals / f"{name.replace('/', '.')}.jsonl",
             progress=tell,
         )
         self.done += budget.trials if space.knobs else 1
-        self.reports[name] = _report(space, result)
+        self.reports[name] = _report(space, result, anchor, self.limits)
         return result
 
 
 def search_shared(searches: Searches, space: Space, incumbent: Policy) -> tuple[Space, SearchResult]:
     """Shared weights and the router's knobs. Bounds that the chosen point touches are widened once."""
-    found = searches.run(SHARED, space, searches.budget, start_at(space, incumbent))
+    starts = start_at(space, incumbent)
+    anchor = starts[0] if starts else None
+    found = searches.run(SHARED, space, searches.budget, starts, anchor=anchor)
     if not found.touched:
         return space, found
     wide = widened(space, found.touched)
-    return wide, searches.run(WIDER, wide, searches.extra, known=found.trials)
+    return wide, searches.run(WIDER, wide, searches.extra, known=found.trials, anchor=anchor)
 
 
 def search_classes(
@@ -92,7 +104,8 @@ def search_classes(
     names = tuple(name for name, _ in space.frozen)
     if not delta_space(apply(space, shared.chosen.point), dict.fromkeys(names, ""), space.levels).knobs:
         return apply(space, shared.chosen.point), None
-    more = searches.run(MORE, space, searches.extra, known=shared.trials)
+    starts = start_at(space, incumbent)
+    more = searches.run(MORE, space, searches.extra, known=shared.trials, anchor=starts[0] if starts else None)
     policy = apply(space, more.chosen.point)
     deltas = delta_space(policy, dict.fromkeys(names, ""), space.levels)
     own = searches.run(CLASSES, deltas, searches.extra, start_at(deltas, incumbent))
@@ -117,7 +130,7 @@ def planned_trials(space: Space, families: Mapping[str, Space], budget: Budget) 
     return shared + sum(budget.trials if each.knobs else 1 for each in families.values())
 
 
-def _report(space: Space, result: SearchResult) -> dict[str, Any]:
+def _report(space: Space, result: SearchResult, anchor: Point | None, limits: Sequence[float]) -> dict[str, Any]:
     return {
         "trials": len(result.trials),
         "given_up": sum(not t.score.whole for t in result.trials),
@@ -128,6 +141,8 @@ def _report(space: Space, result: SearchResult) -> dict[str, Any]:
         "chosen_trial": result.chosen.number,
         "chosen_point": {k.name: k.value(result.chosen.point[k.name]) for k in space.knobs},
         "distance_from_default": space.distance(result.chosen.point),
+        "distance_from_incumbent": None if anchor is None else space.distance(result.chosen.point, anchor),
+        "keeps_class_limits": max(shortfalls(result.chosen.score.classes, limits)) <= 0,
         "touched_bounds": list(result.touched),
         "front": [
             {

@@ -17,8 +17,8 @@ class Sampler:
     asked is marked as failed there, which the sampler leaves out, and comes back as a trial once it has its score.
     """
 
-    def __init__(self, space: Space, seed: int, startup: int, loss: float | None) -> None:
-        self._space, self._seed, self._startup, self._loss = space, seed, startup, loss
+    def __init__(self, space: Space, seed: int, startup: int, limits: Sequence[float] = ()) -> None:
+        self._space, self._seed, self._startup, self._limits = space, seed, startup, tuple(limits)
         self._axes: dict[str, Any] = {}
         self._study: Any = None
         self._told = 0
@@ -60,7 +60,7 @@ class Sampler:
         from optuna.trial import create_trial
 
         for t in before[self._told :]:
-            limits = {f"class {i}": short for i, short in enumerate(shortfalls(before[0], t, self._loss))}
+            limits = {f"class {i}": short for i, short in enumerate(shortfalls(t.score.classes, self._limits))}
             self._study.add_trial(
                 create_trial(
                     params=self._coordinates(t.point), distributions=self._axes, value=t.value, constraints=limits

@@ -14,7 +14,7 @@ from features.errors import PolicyError
 from policies.search.journal import Journal
 from policies.search.sampler import Sampler
 from policies.search.space import Point, Space
-from policies.search.trials import Score, Trial, best_of, nearest_within_one_error
+from policies.search.trials import Score, Trial, best_of, missed, nearest_within_one_error
 
 Evaluate = Callable[[Iterable[Point], Trial | None], Iterable[Score]]
 """Points, as they come, and the leader when their batch began -> their scores, in their order."""
@@ -25,7 +25,7 @@ class Budget:
     """`trials` at most, in batches of `batch`; stops after `patience` batches that gained less than `min_gain` goodput.
 
     The first `startup` trials are the start points and then random ones. `loss`: hard goodput that a class may lose
-    against the first trial before a trial counts as none; None = no limit.
+    against what runs now before a trial counts as none; None = no limit.
     """
 
     trials: int = 96
@@ -42,7 +42,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """`best` has the highest objective; `chosen` is to ship: the nearest to the default within one standard error.
+    """`best` has the highest objective; `chosen` is to ship: the nearest to the anchor within one standard error.
 
     `touched`: knobs whose bound the chosen point lies on (within 1 % of the range).
     """
@@ -62,6 +62,8 @@ def search(
     budget: Budget,
     starts: Sequence[Point] = (),
     known: Sequence[Trial] = (),
+    limits: Sequence[float] = (),
+    anchor: Point | None = None,
     context: str = "",
     journal: Path | None = None,
     progress: Callable[[int, int, float], None] | None = None,
@@ -69,6 +71,8 @@ def search(
     """Search `space` from its default and `starts`, or on from the `known` trials of an earlier search.
 
     `evaluate` scores points, in their order (each score is written to the journal as it comes).
+    `limits`: the least hard goodput of every class, none = no limits.
+    `anchor`: the point that stays where no other is shown to be better, None = the default.
     `context` names the inputs that the scores depend on (a digest): a journal of others is refused.
     `progress(done, at most, best so far)` is called after every batch.
     """
@@ -80,24 +84,23 @@ def search(
         "knobs": [asdict(k) for k in space.knobs],
         "starts": [dict(s) for s in queue],
         "known": len(known),
+        "limits": list(limits),
     }
     kept = Journal(journal, header)
-    sampler = Sampler(space, seed, budget.startup, budget.loss)
+    sampler = Sampler(space, seed, budget.startup, limits)
     number, idle, stopped = 0, 0, "budget used up"
-    best_value = best_of(known, budget.loss).value if known else float("-inf")
+    best = best_of(known, limits) if known else None
     batch_index = 0
     while number < budget.trials:
         size = min(budget.batch, budget.trials - number)
-        before = _joined(known, kept.trials[:number])
-        points = sampler.batch(before, queue[number : number + size], size, batch_index)
-        leader = best_of(before, budget.loss) if before else None
-        _finish(kept, points, leader, number, evaluate)
+        trials = _joined(known, kept.trials[:number])
+        points = sampler.batch(trials, queue[number : number + size], size, batch_index)
+        _finish(kept, points, best, number, evaluate)
         number, batch_index = number + size if space.knobs else 1, batch_index + 1
-        reached = best_of(_joined(known, kept.trials[:number]), budget.loss).value
-        idle = 0 if reached > best_value + budget.min_gain else idle + 1
-        best_value = max(best_value, reached)
+        before, best = best, best_of(_joined(known, kept.trials[:number]), limits)
+        idle = 0 if before is None or _gained(before, best, limits, budget.min_gain) else idle + 1
         if progress is not None:
-            progress(number, budget.trials, best_value)
+            progress(number, budget.trials, best.value)
         if idle >= budget.patience and number >= max(budget.startup, len(queue)):
             stopped = f"no gain in {idle} batches"
             break
@@ -105,9 +108,14 @@ def search(
             stopped = "nothing to search"
             break
     trials = _joined(known, kept.trials[:number])
-    chosen = nearest_within_one_error(space, trials, loss=budget.loss)
+    chosen = nearest_within_one_error(space, trials, limits=limits, anchor=anchor)
     touched = tuple(k.name for k in space.knobs if k.on_bound(chosen.point[k.name]))
-    return SearchResult(trials, best_of(trials, budget.loss), chosen, stopped, touched)
+    return SearchResult(trials, best_of(trials, limits), chosen, stopped, touched)
+
+
+def _gained(before: Trial, now: Trial, limits: Sequence[float], gain: float) -> bool:
+    """Whether a batch was worth it: limits that were missed are kept or nearer, or goodput is higher."""
+    return missed(now, limits) < missed(before, limits) or now.value > before.value + gain
 
 
 def _joined(known: Sequence[Trial], own: Sequence[Trial]) -> tuple[Trial, ...]:

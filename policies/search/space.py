@@ -90,9 +90,10 @@ class Space:
         """The point at which `apply` gives the default policy."""
         return {k.name: k.default for k in self.knobs}
 
-    def distance(self, point: Point) -> float:
-        """Euclidean distance from the default, every knob's range being 1."""
-        return math.sqrt(sum(k.step(point[k.name]) ** 2 for k in self.knobs))
+    def distance(self, point: Point, other: Point | None = None) -> float:
+        """Euclidean distance between points (None = the default), every knob's range being 1."""
+        end = self.default_point() if other is None else other
+        return math.sqrt(sum(k.apart(point[k.name], end[k.name]) ** 2 for k in self.knobs))
 
 
 def space_around(

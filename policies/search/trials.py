@@ -47,21 +47,26 @@ class Trial:
         return self.score.slices
 
 
-def best_of(trials: Sequence[Trial], loss: float | None = None) -> Trial:
-    """The highest value of those that ran whole and keep the limits; equals: the earliest."""
-    return min(eligible(trials, loss), key=lambda t: (-t.value, t.number))
+def best_of(trials: Sequence[Trial], limits: Sequence[float] = ()) -> Trial:
+    """The highest value of the eligible; equals: the earliest."""
+    return min(eligible(trials, limits), key=lambda t: (-t.value, t.number))
 
 
-def eligible(trials: Sequence[Trial], loss: float | None = None) -> list[Trial]:
-    """Trials that ran whole and in which no class loses more than `loss` against the first: where the search began."""
-    return [t for t in trials if t.score.whole and all(short <= 0 for short in shortfalls(trials[0], t, loss))]
+def eligible(trials: Sequence[Trial], limits: Sequence[float] = ()) -> list[Trial]:
+    """Trials that ran whole and keep every class's limit; if there is none, those that miss one by the least."""
+    whole = [t for t in trials if t.score.whole]
+    least = min(missed(t, limits) for t in whole)
+    return [t for t in whole if missed(t, limits) == least]
 
 
-def shortfalls(first: Trial, trial: Trial, loss: float | None) -> tuple[float, ...]:
-    """By how much hard goodput of each class misses its limit (the first trial's less `loss`); 0 or less is kept."""
-    if loss is None:
-        return ()
-    return tuple(was - loss - now for was, now in zip(first.score.classes, trial.score.classes, strict=True))
+def missed(trial: Trial, limits: Sequence[float]) -> float:
+    """The most by which a class misses its limit; 0 = all are kept."""
+    return max(0.0, *shortfalls(trial.score.classes, limits))
+
+
+def shortfalls(classes: Sequence[float], limits: Sequence[float]) -> tuple[float, ...]:
+    """By how much hard goodput of each class misses the least that it must have; 0 or less is kept. No limits: (0,)."""
+    return tuple(least - now for least, now in zip(limits, classes, strict=True)) if limits else (0.0,)
 
 
 def front(trials: Sequence[Trial]) -> list[Trial]:
@@ -89,13 +94,13 @@ def within_one_error(best: Sequence[float], other: Sequence[float]) -> bool:
 
 
 def nearest_within_one_error(
-    space: Space, trials: Sequence[Trial], *, top: int = 20, loss: float | None = None
+    space: Space, trials: Sequence[Trial], *, top: int = 20, limits: Sequence[float] = (), anchor: Point | None = None
 ) -> Trial:
-    """Of the `top` trials and the default, the one nearest to the default that the best does not lead by more than one
-    standard error. A gain that the traffic cannot show is no reason to move a weight."""
-    able = eligible(trials, loss)
-    best = best_of(trials, loss)
+    """Of the `top` trials, the default and the anchor, the one nearest to the anchor (None = the default) that the best
+    does not lead by more than one standard error. A gain that the traffic cannot show is no reason to move a weight."""
+    able = eligible(trials, limits)
+    best = best_of(trials, limits)
     ranked = sorted(able, key=lambda t: (-t.value, t.number))[:top]
-    at_default = [t for t in able if space.distance(t.point) == 0.0]
-    close = [t for t in (*ranked, *at_default) if within_one_error(best.slices, t.slices)]
-    return min(close, key=lambda t: (space.distance(t.point), -t.value, t.number))
+    ends = [t for t in able if space.distance(t.point) == 0.0 or space.distance(t.point, anchor) == 0.0]
+    close = [t for t in (*ranked, *ends) if within_one_error(best.slices, t.slices)]
+    return min(close, key=lambda t: (space.distance(t.point, anchor), -t.value, t.number))

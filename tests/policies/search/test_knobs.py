@@ -12,23 +12,24 @@ from policies.search.knobs import Knob, among, around
 LOG = around("w", (0.01, 100.0, 0.1), 1.0)
 
 
-@given(st.floats(0.1, 100.0))
-def test_a_value_within_the_bounds_is_its_own_coordinate(value):
+@given(st.floats(0.1, 100.0), st.floats(0.1, 100.0))
+def test_a_value_within_the_bounds_is_its_own_coordinate(value, other):
     assert LOG.value(LOG.raw(value)) == value
-    assert abs(LOG.step(value)) <= 1
+    assert LOG.apart(value, other) == pytest.approx(LOG.apart(other, value))
+    assert 0 <= LOG.apart(value, other) <= 1
 
 
 def test_all_that_is_off_is_one_place():
     assert LOG.value(0.05) == 0.0
     assert LOG.raw(0.0) == LOG.raw(0.02)
-    assert LOG.step(0.02) == LOG.step(0.05) < 0
+    assert LOG.apart(0.02, 1.0) == LOG.apart(0.05, 1.0) > LOG.apart(0.02, 0.05) == 0
 
 
 def test_a_choice_is_near_or_it_is_another_one():
     draws = among("draws", (0.0, 2.0, 4.0), 0.0)
     assert [draws.value(raw) for raw in (0, 1, 2)] == [0.0, 2.0, 4.0]
     assert [draws.raw(value) for value in (0.0, 2.0, 4.0)] == [0.0, 1.0, 2.0]
-    assert [draws.step(raw) for raw in (0, 1, 2)] == [0.0, 0.5, 0.5]
+    assert [draws.apart(raw, 0.0) for raw in (0, 1, 2)] == [0.0, 0.5, 0.5]
     assert not draws.on_bound(2)
 
 

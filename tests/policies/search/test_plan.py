@@ -31,11 +31,12 @@ ALL_BUT_TWO = (
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Goodput of a class falls with the distance of its SloRisk (for `what` 3: DecodeWait) from where it is best."""
+    """Goodput of a class falls with the distance of its SloRisk (the weight at `place`) from where it is best."""
 
     best: Mapping[str, float]
     families: Mapping[str, float] = field(default_factory=dict)
     place: int = 5
+    slope: Mapping[str, float] = field(default_factory=lambda: {"chat": 0.03, "batch": 0.03})
 
     def build(self) -> World:
         return self
@@ -44,7 +45,7 @@ class World:
         found = StubFactory(noise=0.01, weights_matter=False)(policy, case)
         off = [abs(math.log(max(c.weights[self.place], 1e-4) / self.best[c.name])) for c in policy.classes]
         level = self.families.get(policy.family, 0.7)
-        by_class = {c.name: level - 0.03 * o for c, o in zip(policy.classes, off, strict=True)}
+        by_class = {c.name: level - self.slope[c.name] * o for c, o in zip(policy.classes, off, strict=True)}
         if policy.family != "routecal":
             by_class = dict.fromkeys(by_class, level)
         mean = float(np.mean(list(by_class.values())))
@@ -142,6 +143,15 @@ def test_every_search_tries_what_runs_now() -> None:
     assert sum(policy.params == tuned.params for policy in spy.seen) > 4
 
 
+def test_weights_stay_where_they_are_without_a_gain() -> None:
+    """SloRisk is as good anywhere: what runs now stays, the default does not come back."""
+    flat = World({"chat": 1.0, "batch": 1.0}, {"routecal": 0.5, "lmetric": 0.6}, place=0)
+    found = night(flat, incumbent=with_risk_weights(4.0, 4.0))
+    assert found.summary["searches"][SHARED]["chosen_point"]["SloRisk"] == 4.0
+    assert found.summary["searches"][SHARED]["distance_from_incumbent"] == 0.0
+    assert night(flat).summary["searches"][SHARED]["distance_from_incumbent"] is None
+
+
 def test_own_weights_have_the_shared_ones_budget_against_them() -> None:
     reports = night(World({"chat": 6.0, "batch": 0.1}, LIKE)).summary["searches"]
     extra = BUDGET.trials // 3
@@ -150,11 +160,23 @@ def test_own_weights_have_the_shared_ones_budget_against_them() -> None:
 
 
 def test_a_limit_keeps_a_class_from_being_sacrificed() -> None:
-    """Batch is at its best in the default and chat far from it; without a limit batch pays."""
-    world = World({"chat": 60.0, "batch": 1.0}, LIKE)
-    free, bound = (night(world, replace(BUDGET, loss=loss)) for loss in (None, 0.01))
+    """Batch is at its best in the default, which runs now, and chat far from it; without a limit batch pays."""
+    world = World({"chat": 60.0, "batch": 1.0}, LIKE, slope={"chat": 0.06, "batch": 0.03})
+    free, bound = (night(world, replace(BUDGET, loss=loss), incumbent=DEFAULT) for loss in (None, 0.01))
     paid = [max(c.weights[5] for c in found.policy.classes if c.name == "batch") for found in (free, bound)]
+    assert paid[0] > 2
     assert paid[1] <= math.exp(0.01 / 0.03) + 1e-9
+    assert free.summary["class_limits"] == {}
+    assert bound.summary["class_limits"]["batch"] == pytest.approx(0.89)
+
+
+def test_an_arm_below_a_limit_cannot_win() -> None:
+    """The family has more goodput in all, and less in one class than what runs now may lose."""
+    uneven = World({"chat": 60.0, "batch": 1.0}, {"routecal": 0.9, "lmetric": 0.86})
+    assert night(uneven, families=("lmetric",), incumbent=DEFAULT).winner != "lmetric"
+    found = night(uneven, replace(BUDGET, loss=0.02), families=("lmetric",), incumbent=DEFAULT)
+    assert "lmetric" in found.summary["below_class_limits"]
+    assert found.winner not in found.summary["below_class_limits"]
 
 
 def test_progress_ends_at_what_was_planned() -> None:

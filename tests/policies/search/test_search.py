@@ -147,13 +147,42 @@ def test_a_trial_in_which_a_class_loses_too_much_counts_as_none() -> None:
             yield Score(0.5 + 0.02 * risk, (0.5 + 0.02 * risk,) * 4, (0.5, 0.9 - 0.01 * risk))
 
     free = search(space(), sacrifice, seed=3, budget=SMALL)
-    bound = search(space(), sacrifice, seed=3, budget=replace(SMALL, loss=0.05))
+    limits = (0.4, 0.84)
+    bound = search(space(), sacrifice, seed=3, budget=SMALL, limits=limits)
     assert free.best.point["SloRisk"] > 15
     assert 4 < bound.best.point["SloRisk"] <= 6.0 + 1e-9
-    assert bound.best == best_of(bound.trials, 0.05)
+    assert bound.best == best_of(bound.trials, limits)
     # The sampler was told: it looks within the limit more often than without one.
     asked = [sum(t.point["SloRisk"] <= 6 for t in found.trials[8:]) for found in (free, bound)]
     assert asked[1] > asked[0]
+
+
+def test_limits_that_the_start_misses_are_reached() -> None:
+    """The default misses the limit by far; every step towards it counts as a gain, though goodput falls."""
+
+    def costly(points: Sequence[Point], leader: Trial | None) -> Iterable[Score]:
+        for point in points:
+            risk = min(point["SloRisk"], 20.0)
+            yield Score(0.9 - 0.02 * risk, (0.9 - 0.02 * risk,) * 4, (0.9, 0.3 + 0.05 * risk))
+
+    best = search(space(), costly, seed=3, budget=replace(SMALL, patience=2), limits=(0.0, 0.6)).best
+    assert best.score.classes[1] >= 0.6
+    # Where nothing keeps them, the nearest is taken.
+    far = search(space(), costly, seed=3, budget=SMALL, limits=(0.0, 1.9))
+    assert far.best == max(far.trials, key=lambda t: (t.score.classes[1], -t.number))
+
+
+def test_what_is_not_shown_to_be_better_stays_at_the_anchor() -> None:
+    def all_equal(points: Sequence[Point], leader: Trial | None) -> Iterable[Score]:
+        return [Score(0.5, (0.5, 0.5)) for _ in points]
+
+    now = {**space().default_point(), "SloRisk": 7.0}
+    stays = search(space(), all_equal, seed=3, budget=SMALL, starts=[now], anchor=now)
+    assert stays.chosen.point == now
+    found = search(space(), hill, seed=3, budget=SMALL, starts=[now], anchor=now)
+    free = search(space(), hill, seed=3, budget=SMALL, starts=[now])
+    assert found.trials == free.trials
+    assert space().distance(found.chosen.point, now) <= space().distance(free.chosen.point, now)
 
 
 def test_what_the_race_gave_up_is_neither_best_nor_chosen() -> None:
