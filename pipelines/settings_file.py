@@ -161,7 +161,10 @@ class FidelityFile(Strict):
     tpot_p50: float = Field(0.05, gt=0)
     tpot_p99: float = Field(0.10, gt=0)
     hit_share: float = Field(0.03, gt=0)
-    min_requests: int = Field(500, ge=1, description="a class with fewer is not judged")
+    min_requests: int = Field(500, ge=1, description="a class with fewer in the log is not judged")
+    replays: int = Field(
+        5, ge=1, le=1000, description="of the policy in force, with seeds of their own, taken together"
+    )
 
 
 class GatesFile(Strict):
@@ -178,7 +181,9 @@ class GatesFile(Strict):
         description="bootstrap refits of the estimators that a gain must survive; under 8 = not judged",
     )
     carried_at: Frac = Field(0.9, description="goodput at which the load carried is read")
-    waive: tuple[str, ...] = Field((), description="gates that may stay unrun; a waiver stands in the policy file")
+    waive: tuple[str, ...] = Field(
+        (), description="gates that may stay unrun or undecided; it stands in the policy file"
+    )
     fidelity: FidelityFile = FidelityFile()
 
 

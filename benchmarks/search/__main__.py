@@ -109,7 +109,8 @@ def _bars(found: dict[str, Any]) -> dict[str, bool]:
     if "aa_better" in found:
         bars["equals called better"] = found["aa_better"] <= MOST_BETTER * found["aa_nights"] / 200
     if "poisoned" in found:
-        bars["the true twin passes"] = found["poisoned"]["true"][0] == "pass"
+        bars["the true twin passes"] = {found["poisoned"][name][0] for name in ("true", "true_policy")} == {"pass"}
+        bars["the poisoned one's router does not pass"] = found["poisoned"]["poisoned_policy"][0] != "pass"
         bars["the poisoned one fails"] = not found["poisoned_exported"]
     if "trials_wall_s" in found:
         bars["seconds of 300 trials"] = found["trials_wall_s"] <= MOST_S

@@ -12,6 +12,7 @@ from models.portable.transfer import TransferLaw
 from policies.evidence.evidence import Plan, gather
 from policies.evidence.fidelity import Logged, LoggedReplay, forced_placement_gate
 from policies.evidence.gates import Gate
+from policies.evidence.policy_replay import policy_replay_gate, replay_seeds
 from policies.objective import Outcome, Quantiles, latency
 from policies.policy import ClassPolicy, Policy, default_policy
 from policies.search.candidates import DEFAULT, INCUMBENT, SEARCHED, find_candidates, train_cases
@@ -75,15 +76,17 @@ def better_of_equals(nights: int, budget: Budget) -> int:
 
 
 def poisoned(trace: Workload) -> dict[str, Gate]:
-    """Forced placement of a pool's own log by a true twin and by one whose ports are twice as fast."""
+    """Forced placement of a pool's own log by a true twin and by one whose ports are twice as fast; behind it
+    (`…_policy`) free replays of its router, none of them with the seed of the log.
+    """
     pool = POOLS["a"]
     load = next(iter(train_days(pool, trace, POISON_LOAD).values()))
     guess = np.full(load.requests, 350, np.int32)
     incumbent = variants("lmetric", pool.default, 1)["lmetric"]
 
-    def replayed(workload: Workload, transfer: TransferLaw):  # type: ignore[no-untyped-def]  # noqa: ANN202
+    def replayed(workload: Workload, transfer: TransferLaw, seed: int = 1):  # type: ignore[no-untyped-def]  # noqa: ANN202
         laws = replace(pool.laws, transfer=transfer)
-        return replay(pool.cluster, laws, incumbent, workload, seed=1, estimated_output=guess, expected_output=guess)
+        return replay(pool.cluster, laws, incumbent, workload, seed=seed, estimated_output=guess, expected_output=guess)
 
     true = pool.laws.transfer
     happened = replayed(load, true)
@@ -92,10 +95,12 @@ def poisoned(trace: Workload) -> dict[str, Gate]:
     forced = replace(load, forced_prefill=happened.prefill_node, forced_decode=happened.decode_node)
     fast = replace(true, efficiency={path: 2 * share for path, share in true.efficiency.items()})
     names = [c.name for c in pool.goal.classes]
-    return {
-        name: forced_placement_gate([LoggedReplay(forced, replayed(forced, law), logged)], names)
-        for name, law in (("true", true), ("poisoned", fast))
-    }
+    found = {}
+    for name, law in (("true", true), ("poisoned", fast)):
+        found[name] = forced_placement_gate([LoggedReplay.of(forced, [replayed(forced, law)], logged)], names)
+        free = LoggedReplay.of(load, (replayed(load, law, seed) for seed in replay_seeds(2, 5)), logged)
+        found[f"{name}_policy"] = policy_replay_gate([free], [incumbent.family], names)
+    return found
 
 
 def _number(text: str) -> int:

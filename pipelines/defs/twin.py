@@ -93,7 +93,13 @@ def fidelity(
     told = {
         f"{gate.name}/{name}": value
         for gate in gates
-        for name, value in (("status", gate.status), ("detail", gate.detail), ("numbers", dict(gate.numbers)))
+        for name, value in (
+            ("status", gate.status),
+            ("detail", gate.detail),
+            ("value", gate.value),
+            ("interval", list(gate.interval or ())),
+            ("numbers", dict(gate.numbers)),
+        )
     }
     return dg.Output({"gates": [plain(Gate, gate) for gate in gates], BASIS: contest[BASIS]}, metadata=told)
 

@@ -25,7 +25,7 @@ from policies.evidence.drills import plan_drills
 from policies.evidence.evidence import Evidence, Plan, gather
 from policies.evidence.fidelity import LoggedReplay, forced_placement_gate
 from policies.evidence.gates import POLICY_REPLAY, Gate, not_run
-from policies.evidence.policy_replay import policy_replay_gate
+from policies.evidence.policy_replay import policy_replay_gate, replay_seeds
 from policies.policy import Policy
 from policies.search.candidates import DEFAULT, INCUMBENT, Candidates, find_candidates, train_cases
 from policies.search.cases import Case, CaseScore
@@ -76,12 +76,13 @@ def forced_placement(lake: Lake, pool: Pool, inputs: Inputs, fitted: Fitted, inc
     days = [
         _logged_replay(lake, pool, inputs, fitted, window, incumbent, forced=True) for window in inputs.split.validation
     ]
-    return forced_placement_gate(days, [c.name for c in pool.classes], pool.gates.fidelity)
+    names, gates = [c.name for c in pool.classes], pool.gates
+    return forced_placement_gate(days, names, gates.fidelity, alpha=gates.alpha, seed=pool.search.seed)
 
 
 def policy_replay(lake: Lake, store: PolicyStore, pool: Pool, inputs: Inputs, fitted: Fitted) -> Gate:
-    """Gate 1b. Each window is replayed under the policy that was in force in it: the store's, else the declared
-    incumbent, with tonight's estimators and risk tables as every arm has them.
+    """Gate 1b. Each window is replayed, several times, under the policy that was in force in it: the store's, else the
+    declared incumbent, with tonight's estimators and risk tables as every arm has them.
     """
     windows, policies = inputs.split.validation, []
     for window in windows:
@@ -93,23 +94,21 @@ def policy_replay(lake: Lake, store: PolicyStore, pool: Pool, inputs: Inputs, fi
         _logged_replay(lake, pool, inputs, fitted, window, policy, forced=False)
         for window, policy in zip(windows, policies, strict=True)
     ]
-    families = [policy.family for policy in policies]
-    return policy_replay_gate(days, families, [c.name for c in pool.classes], pool.gates.fidelity)
+    families, names, gates = [policy.family for policy in policies], [c.name for c in pool.classes], pool.gates
+    return policy_replay_gate(days, families, names, gates.fidelity, alpha=gates.alpha, seed=pool.search.seed)
 
 
 def _logged_replay(
     lake: Lake, pool: Pool, inputs: Inputs, fitted: Fitted, window: Window, policy: Policy, *, forced: bool
 ) -> LoggedReplay:
+    """Forced placement leaves little to chance: the log's own pairs are replayed once."""
     traffic = window_traffic(lake, pool, inputs, window, fitted.estimators.length, forced=forced)
-    result = replay(
-        inputs.cluster,
-        fitted.estimators,
-        policy,
-        traffic.workload,
-        seed=pool.search.seed,
-        noise=residual_noise(fitted.estimators),
+    noise = residual_noise(fitted.estimators)
+    seeds = replay_seeds(pool.search.seed, 1 if forced else pool.gates.fidelity.replays)
+    replays = (
+        replay(inputs.cluster, fitted.estimators, policy, traffic.workload, seed=seed, noise=noise) for seed in seeds
     )
-    return LoggedReplay(traffic.workload, result, traffic.logged)
+    return LoggedReplay.of(traffic.workload, replays, traffic.logged)
 
 
 def _named(lake: Lake, pool: Pool, window: Window) -> set[str]:

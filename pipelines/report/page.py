@@ -82,11 +82,12 @@ def summary_lines(page: NightPage) -> list[str]:
 
 
 def gates_table(evidence: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
-    """(gate, status, value against threshold, detail) of every gate."""
+    """(gate, status, value with its interval against threshold, detail) of every gate."""
     rows = []
     for gate in evidence["details"].get("gates", ()):
         known = gate["value"] is not None and gate["threshold"] is not None
-        against = f"{gate['value']:.4g} / {gate['threshold']:.4g}" if known else ""
+        interval = " [{:.4g}, {:.4g}]".format(*gate["interval"]) if gate["interval"] else ""
+        against = f"{gate['value']:.4g}{interval} / {gate['threshold']:.4g}" if known else ""
         rows.append((gate["name"], gate["status"], against, gate["detail"]))
     return rows
 

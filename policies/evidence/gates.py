@@ -31,7 +31,11 @@ _NOT_RUN = {
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """One gate. `value` is judged against `threshold`; `interval` of an estimate; `numbers` behind it by name."""
+    """One gate. `value` is judged against `threshold`; `interval` of an estimate; `numbers` behind it by name.
+
+    A gate that is not run has no value. With one it was run and cannot tell: it counts as not run, and its detail says
+    "undecided" and why.
+    """
 
     name: str
     status: Status
@@ -40,6 +44,11 @@ class Gate:
     threshold: float | None = None
     interval: tuple[float, float] | None = None
     numbers: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def undecided(self) -> bool:
+        """It was run and cannot tell."""
+        return self.status == "not_run" and self.value is not None
 
 
 def not_run(name: str, detail: str = "") -> Gate:
@@ -50,7 +59,8 @@ def not_run(name: str, detail: str = "") -> Gate:
 def complete(gates: Sequence[Gate], waivers: Collection[str] = ()) -> tuple[Gate, ...]:
     """All of `GATES` in order: those that are missing as `not_run`, and those of `waivers` as `waived`.
 
-    A waiver covers a gate that was not run, never one that failed. Raises SettingsError for a waiver of no gate.
+    A waiver covers a gate that was not run or is undecided, never one that failed. Raises SettingsError for a waiver of
+    no gate.
     """
     unknown = sorted(set(waivers) - set(GATES))
     if unknown:

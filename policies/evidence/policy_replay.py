@@ -1,7 +1,8 @@
 """Gate 1b: the declared router family, replayed freely on the logged requests, must give the log's own latencies.
 
 Gate 1a holds the twin's times and caches against the log; this one also holds the decisions: what routers see, when
-they see it, and how they choose.
+they see it, and how they choose. Where a pool is full two runs of it differ, with the same traffic and the same router;
+so the log, one draw, is held against several replays.
 """
 
 from __future__ import annotations
@@ -22,10 +23,20 @@ def policy_replay_gate(
     families: Sequence[str],
     classes: Sequence[str],
     limits: FidelityLimits | None = None,
+    *,
+    alpha: float = 0.025,
+    seed: int = 1,
 ) -> Gate:
     """`against_log` over all requests that no log placed. `families`: of the policy in force on each day."""
-    gate = against_log(POLICY_REPLAY, days, classes, limits or FidelityLimits(), _everything, "logged times")
+    held = limits or FidelityLimits()
+    gate = against_log(POLICY_REPLAY, days, classes, held, _everything, "logged times", alpha=alpha, seed=seed)
     return replace(gate, detail=f"{' and '.join(dict.fromkeys(families))}: {gate.detail}") if families else gate
+
+
+def replay_seeds(seed: int, replays: int) -> tuple[int, ...]:
+    """Seeds of a window's replays, the first `seed` itself. Those of two neighbouring seeds do not meet."""
+    more = (np.random.SeedSequence([seed, number]).generate_state(1)[0] for number in range(1, replays))
+    return (seed, *(int(found) for found in more))
 
 
 def _everything(workload: Workload) -> Bool:

@@ -98,7 +98,10 @@ def _cap(name: Name, gates: Sequence[Gate], history_days: int) -> tuple[Cap, lis
     if name in ("worse", "not trustworthy"):
         return "none", because
     open_gates = [g for g in gates if g.status == "not_run"]
-    because += [f"Gate {g.name} was not run: {g.detail}; promotion ends at shadow." for g in open_gates]
+    because += [
+        f"Gate {g.name} {'cannot tell' if g.undecided else 'was not run'}: {g.detail}; promotion ends at shadow."
+        for g in open_gates
+    ]
     if history_days < 4:
         because.append(f"{history_days} days of history are too few to promote beyond shadow, 4 are needed.")
     return ("shadow" if open_gates or history_days < 4 else "current"), because

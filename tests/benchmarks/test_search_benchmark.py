@@ -43,7 +43,9 @@ def test_train_and_test_traffic_are_apart():
 @TRACE
 def test_a_poisoned_twin_fails_where_the_true_one_passes():
     gates = nights.poisoned(take(mooncake.read_trace(), np.arange(6_000)))
-    assert {name: gate.status for name, gate in gates.items()} == {"true": "pass", "poisoned": "fail"}
+    assert {name: gate.status for name, gate in gates.items()} == {
+        "true": "pass", "true_policy": "pass", "poisoned": "fail", "poisoned_policy": "fail",
+    }  # fmt: skip
 
 
 def test_a_search_that_is_killed_goes_on_where_it_was():

@@ -64,6 +64,7 @@ def test_a_page_says_what_happened() -> None:
         "The policy file is kept as a candidate.",
         "The file is unsigned",
         "waived by settings",
+        "0.6 [0.2, 0.95] / 1",
         "validation: 2026-11-03",
         "1,190",
         "3,759",

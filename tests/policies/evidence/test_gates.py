@@ -81,6 +81,16 @@ def test_what_was_not_run_or_waived_is_said() -> None:
     assert "drills was waived" in " ".join(judged(GAIN, changed=drills).reasons)
 
 
+def test_a_gate_that_cannot_tell_counts_as_not_run_and_says_so() -> None:
+    open_gate = Gate(gates.POLICY_REPLAY, "not_run", "undecided: off by +22.0%", 1.1, 1.0, (0.4, 1.9))
+    found = judged(GAIN, changed=open_gate)
+    assert (found.verdict, found.promotion_cap) == ("better", "shadow")
+    assert "policy_replay cannot tell: undecided: off by +22.0%; promotion ends at shadow." in " ".join(found.reasons)
+    (waived,) = [g for g in complete([open_gate], [gates.POLICY_REPLAY]) if g.name == gates.POLICY_REPLAY]
+    assert (waived.status, waived.value, waived.undecided) == ("waived", 1.1, False)
+    assert "policy_replay was waived: undecided: off by" in " ".join(judged(GAIN, changed=waived).reasons)
+
+
 def test_all_gates_are_listed_in_order_and_missing_ones_are_not_run() -> None:
     whole = complete([Gate(gates.VALIDATION, "pass", "fine")])
     assert tuple(g.name for g in whole) == gates.GATES
