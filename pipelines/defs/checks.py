@@ -6,7 +6,7 @@ A blocking check that fails with an error ends the run before anything downstrea
 such a night keeps no file, moves nothing and must still be reported.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from statistics import median
@@ -18,7 +18,7 @@ from features.errors import PolicyError
 from models.honesty.alarms import alarms
 from models.honesty.reading import Reading
 from pipelines.defs.models import image, readings_table
-from pipelines.defs.night import UNJUDGED, Night, night
+from pipelines.defs.night import UNJUDGED, Metadata, Night, night
 from pipelines.defs.resources import Project
 from pipelines.io.parquet import LakeIOManager
 from pipelines.night.honesty import readings_of
@@ -162,8 +162,23 @@ def gates(
             passed=gate["status"] in ("pass", "waived"),
             severity=ERROR if gate["status"] == "fail" else WARN,
             description=f"{gate['status']}: {gate['detail']}",
-            metadata={"status": gate["status"]},
+            metadata=gate_metadata(gate),
         )
+
+
+def gate_metadata(gate: Mapping[str, Any]) -> Metadata:
+    """Status, value, threshold, low, high as numbers, and the table of the numbers behind them; what is unknown is left
+    out.
+    """
+    low, high = gate.get("interval") or (None, None)
+    told = {"value": gate.get("value"), "threshold": gate.get("threshold"), "low": low, "high": high}
+    shown: Metadata = {"status": gate["status"]} | {key: float(v) for key, v in told.items() if v is not None}
+    numbers = gate.get("numbers")
+    if numbers:
+        rows = [dg.TableRecord({"name": name, "value": value}) for name, value in numbers.items()]
+        schema = dg.TableSchema([dg.TableColumn("name"), dg.TableColumn("value", type="float")])
+        shown["numbers"] = dg.MetadataValue.table(rows, schema=schema)
+    return shown
 
 
 @dg.multi_asset_check(

@@ -1,5 +1,6 @@
 """Candidates on train days, the evidence on days held out, and the night in MLflow."""
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import dagster as dg
@@ -178,25 +179,41 @@ def tracked_night(
 
 
 def evidence_metadata(judged: stages.Judged) -> Metadata:
-    """Verdict, table, gates and figures."""
+    """Verdict, gates, arms and ladder as tables, the lead as numbers that interfaces draw over nights, and figures."""
+    from pipelines.report.explained import LADDER, ladder_rows
+    from pipelines.report.explained_figures import explained_figures
     from pipelines.report.figures import figures_of, png_base64
     from pipelines.report.page import gates_table
-    from pipelines.report.table import arms_markdown
+    from pipelines.report.table import arms_rows, footnote
 
+    value = judged.evidence
+    details = value["details"]
     shown: Metadata = {
-        "verdict": judged.evidence["verdict"],
-        "promotion_cap": judged.evidence["promotion_cap"],
-        "reasons": list(stages.reasons_of(judged.evidence)),
+        "verdict": value["verdict"],
+        "promotion_cap": value["promotion_cap"],
+        "reasons": list(stages.reasons_of(value)),
         "repeated": judged.repeated,
         "test_openings": judged.openings,
     }
-    gates = gates_table(judged.evidence)
+    gates = gates_table(value)
     if gates:
-        names = ("gate", "status", "value / limit", "detail")
-        shown["gates"] = dg.MetadataValue.table([dg.TableRecord(dict(zip(names, row, strict=True))) for row in gates])
-    if judged.evidence["details"].get("arms"):
-        shown["dagster/row_count"] = len(judged.evidence["details"]["arms"])
-        shown["arms"] = dg.MetadataValue.md(arms_markdown(judged.evidence))
-    for name, figure in figures_of(None, judged.evidence).items():
+        shown["gates"] = _table(("gate", "status", "value / limit", "detail"), gates)
+    if details.get("arms"):
+        shown["dagster/row_count"] = len(details["arms"])
+        shown["arms"] = _table(*arms_rows(value))
+        shown["how to read the arms"] = footnote(value)
+        lead = details["difference_to_incumbent"]
+        shown |= {f"gain_to_incumbent/{key}": float(lead[key]) for key in ("value", "low", "high")}
+    explanation = details.get("explanation") or {}
+    if explanation.get("ladder"):
+        shown["ladder table"] = _table(LADDER, ladder_rows(explanation))
+    for name, figure in (figures_of(None, value) | explained_figures(value)).items():
         shown[name.replace("_", " ")] = image(png_base64(figure))
     return shown
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> dg.TableMetadataValue:
+    return dg.MetadataValue.table(
+        [dg.TableRecord(dict(zip(head, row, strict=True))) for row in rows],
+        schema=dg.TableSchema([dg.TableColumn(name) for name in head]),
+    )

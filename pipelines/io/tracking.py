@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 EXPERIMENT = "routecal"
 BATCH = 900
 """Metrics in one call; MLflow takes 1,000."""
+PARAMS = 100
+"""Parameters in one call; MLflow takes no more."""
 
 
 class TrackingError(RoutecalError):
@@ -217,18 +219,18 @@ def _delete_whole(run_id: str, experiment_id: str) -> None:
 
 
 def _log(run_id: str, params: Mapping[str, Any], metrics: Mapping[str, float | None], tags: Mapping[str, str]) -> None:
-    """One batch."""
+    """In as few calls as MLflow allows."""
     import mlflow
     from mlflow.entities import Metric, Param, RunTag
 
     client = mlflow.MlflowClient()
     start_ms = client.get_run(run_id).info.start_time
     found = [Metric(key, value, start_ms, 0) for key, value in metrics.items() if value is not None]
-    client.log_batch(
-        run_id,
-        metrics=found[:BATCH],
-        params=[Param(key, str(value)) for key, value in params.items()],
-        tags=[RunTag(key, value) for key, value in tags.items()],
-    )
-    for at in range(BATCH, len(found), BATCH):
-        client.log_batch(run_id, metrics=found[at : at + BATCH])
+    named = [Param(key, str(value)) for key, value in params.items()]
+    # By themselves: all that goes in one call counts together.
+    if tags:
+        client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
+    for at in range(max(-(-len(found) // BATCH), -(-len(named) // PARAMS))):
+        client.log_batch(
+            run_id, metrics=found[at * BATCH : (at + 1) * BATCH], params=named[at * PARAMS : (at + 1) * PARAMS]
+        )

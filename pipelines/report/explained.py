@@ -6,29 +6,48 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from pipelines.report.explained_figures import explained_figures
+from pipelines.report.figures import png_base64
 from pipelines.report.html import html_table
 from pipelines.report.table import UNKNOWN, interval_text
 
 SHOWN = 12
 KINDS = {"off": "off", "default": "back to the default", "half": "halved", "double": "doubled"}
 
+LADDER = ("rung", "terms", "goodput, %", "gain, points")
+
 Rows = list[tuple[str, ...]]
 
 
 def explained_html(evidence: Mapping[str, Any]) -> Iterator[str]:
-    """The section; nothing for evidence that explains nothing, as that of older files."""
-    found = evidence["details"].get("explanation")
+    """The sections; nothing for evidence that explains nothing and searched nothing, as that of older files."""
+    drawn = {name: png_base64(figure) for name, figure in explained_figures(evidence).items()}
+    yield from _explanation(evidence["details"].get("explanation"), drawn)
+    searches = evidence["details"].get("search", {}).get("searches")
+    if searches:
+        yield "<h2>The searches</h2>"
+        head = ("search", "trials", "given up", "ended by", "start, %", "best, %", "chosen, %")
+        yield _beside(_table(head, search_rows(searches)), drawn.get("fronts"), "fronts of the searches")
+        yield _small(
+            "Softened goodput of the train days. In the figure: trials that no other one of their search beats in "
+            "goodput, P99 TTFT and bytes at once; a star is the chosen trial where it is one of them."
+        )
+
+
+def _explanation(found: Mapping[str, Any] | None, drawn: Mapping[str, str]) -> Iterator[str]:
     if not found:
         return
     if found.get("ladder"):
         yield "<h2>The ladder</h2>"
-        yield _table(("rung", "terms", "goodput, %", "gain, points"), ladder_rows(found))
+        table = _table(LADDER, ladder_rows(found))
+        yield _beside(table, drawn.get("ladder"), "goodput by rung")
         yield _small(
             "The joint score's weights, a part of its terms at a time; P and D are chosen apart below the last rung."
         )
     yield "<h2>What the winner lives on</h2>"
     if found["ablation"]:
-        yield _table(("term or knob", "change", "from", "to", "goodput, points"), ablation_rows(found))
+        table = _table(("term or knob", "change", "from", "to", "goodput, points"), ablation_rows(found))
+        yield _beside(table, drawn.get("ablation"), "one thing of the winner changed")
         left = len(found["ablation"]) - SHOWN
         more = f" {left} more changes move it less." if left > 0 else ""
         yield _small(f"Goodput less the winner's with one thing changed; below 0 the winner lives on it.{more}")
@@ -44,7 +63,7 @@ def explained_html(evidence: Mapping[str, Any]) -> Iterator[str]:
         yield _table(("requests", "count", "winner, %", "incumbent, %", "points"), slice_rows(found))
         yield _small(f"The extremes of {found['slices']['looked_at']} slices: places to look at, not findings.")
     yield "<h2>Flows</h2>"
-    yield _table(*flow_table(found))
+    yield _beside(_table(*flow_table(found)), drawn.get("crossings"), "prompts across racks by size")
     yield _small(
         "Herding: lag-1 autocorrelation of a node's share over blocks of 5 s. Above high water: committed over usable "
         "blocks against the arm's own mark. Another pair: than the incumbent's for the same request."
@@ -142,6 +161,15 @@ def regret_rows(found: Mapping[str, Any]) -> Rows:
     ]
 
 
+def search_rows(searches: Mapping[str, Mapping[str, Any]]) -> Rows:
+    """One row a search, in the order in which they ran."""
+    keys = ("default_soft_frac", "best_soft_frac", "chosen_soft_frac")
+    return [
+        (name, f"{s['trials']:,}", f"{s['given_up']:,}", str(s["stopped"]), *(f"{100 * s[key]:.2f}" for key in keys))
+        for name, s in searches.items()
+    ]
+
+
 def live_test_lines(plan: Mapping[str, Any]) -> list[str]:
     """The switchback plan in sentences."""
     wash_in, relaxation = f"{plan['wash_in_s']:.0f} s", f"{plan['relaxation_s']:.1f} s"
@@ -164,6 +192,13 @@ def live_test_lines(plan: Mapping[str, Any]) -> list[str]:
 
 def _table(head: Sequence[str], rows: Rows) -> str:
     return html_table(head, [[escape(cell) for cell in row] for row in rows])
+
+
+def _beside(table: str, drawn: str | None, alt: str) -> str:
+    """A table and its figure side by side, one below the other where the window is narrow."""
+    if drawn is None:
+        return table
+    return f'<div class="pair"><div>{table}</div><img alt="{alt}" src="data:image/png;base64,{drawn}"></div>'
 
 
 def _small(text: str) -> str:

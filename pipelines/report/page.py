@@ -27,6 +27,7 @@ STYLE = (
     "th,td{padding:.25rem .6rem;text-align:right;border-bottom:1px solid #dde3e8;vertical-align:top}"
     "th:first-child,td:first-child,.text td,.text th{text-align:left}tr.winner{font-weight:600}"
     ".pass{color:#1a7f5a}.fail{color:#b5402f}.not_run,.waived{color:#8a6d1d}img{max-width:100%}"
+    ".pair{display:flex;flex-wrap:wrap;gap:1rem;align-items:flex-start}.pair img{width:30rem}"
     "figcaption,.small{color:#5a6875;font-size:13px}code{font-size:13px}"
 )
 

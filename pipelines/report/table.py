@@ -66,14 +66,17 @@ def arms_table(evidence: Mapping[str, Any]) -> Table:
 
 def arms_markdown(evidence: Mapping[str, Any]) -> str:
     """The same table in Markdown, with its footnote below."""
+    head, rows = arms_rows(evidence)
+    aligned = ["---" if at == 0 else "---:" for at in range(len(head))]
+    return "\n".join([*map(_row, [head, aligned, *rows]), "", footnote(evidence), ""])
+
+
+def arms_rows(evidence: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of the same table, one line a cell."""
     arms = arms_of(evidence)
     shown = columns(arms)
-    lines = [
-        _row(" ".join(column.head).strip() for column in shown),
-        _row("---" if at == 0 else "---:" for at in range(len(shown))),
-        *(_row(_joined(column.cell(arm)) for column in shown) for arm in arms),
-    ]
-    return "\n".join([*lines, "", footnote(evidence), ""])
+    rows = [[_joined(column.cell(arm)) for column in shown] for arm in arms]
+    return [" ".join(column.head).strip() for column in shown], rows
 
 
 def heading(evidence: Mapping[str, Any]) -> str:

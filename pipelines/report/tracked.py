@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from models.honesty.alarms import alarms
 from models.honesty.reading import ALL, ESTIMATORS, NEW_GROUP, Reading
+from pipelines.report.keys import clean
+from pipelines.report.tracked_why import explanation_metrics, gate_metrics, search_metrics
 from policies.policy import Policy
 
-_FORBIDDEN = re.compile(r"[^0-9A-Za-z_\-. /]")
 COUNTS = ("requests", "rejected", "failed", "preemptions", "reused_tokens", "transferred_bytes", "output_tokens_per_s")
 FRACTIONS = ("goodput_frac", "train_soft_frac", "train_goodput_frac", "test_goodput_frac", "p_holm")
 
@@ -33,7 +33,7 @@ def arm_metrics(arm: Mapping[str, Any]) -> dict[str, float | None]:
     found: dict[str, float | None] = {key: arm[key] for key in (*FRACTIONS, *COUNTS)}
     found["load_carried"] = None if carried is None else carried["load"]
     for name, value in arm["goodput_frac_by_class"].items():
-        found[f"goodput_frac.{_FORBIDDEN.sub('_', name)}"] = value
+        found[f"goodput_frac.{clean(name)}"] = value
     for which in ("ttft_ms", "tpot_ms"):
         found |= {f"{which}.{level}": value for level, value in arm[which].items()}
     for reference in ("incumbent", "default"):
@@ -50,9 +50,9 @@ def arm_params(arm: Mapping[str, Any], policy: Policy) -> dict[str, str]:
         "family": policy.family,
         "same_rack": policy.same_rack,
         "roles": ", ".join(arm["roles"]) or "arm",
-        **{f"weights.{_FORBIDDEN.sub('_', c.name)}": json.dumps(list(c.weights)) for c in policy.classes},
-        **{f"quantile.{_FORBIDDEN.sub('_', c.name)}": str(c.quantile) for c in policy.classes},
-        **{f"reserve_blocks.{_FORBIDDEN.sub('_', c.name)}": str(c.reserve_blocks) for c in policy.classes},
+        **{f"weights.{clean(c.name)}": json.dumps(list(c.weights)) for c in policy.classes},
+        **{f"quantile.{clean(c.name)}": str(c.quantile) for c in policy.classes},
+        **{f"reserve_blocks.{clean(c.name)}": str(c.reserve_blocks) for c in policy.classes},
         "temperature_p_s": str(policy.temperature_p_s),
         "temperature_d_s": str(policy.temperature_d_s),
     }
@@ -63,19 +63,23 @@ def night_params(evidence: Mapping[str, Any]) -> dict[str, str]:
     details = evidence["details"]
     found = {f"{part}_days": ", ".join(details.get(f"{part}_days", ())) for part in ("train", "validation", "test")}
     found |= {key: str(details.get(key)) for key in ("winner", "block_s", "alpha", "margin")}
-    found |= {f"search.{key}": str(value)[:500] for key, value in details.get("search", {}).items()}
+    search = details.get("search", {})
+    found |= {f"search.{key}": str(value)[:500] for key, value in search.items() if key != "searches"}
+    for name, report in search.get("searches", {}).items():
+        found[f"search.{clean(name)}.stopped"] = str(report["stopped"])
+        found[f"search.{clean(name)}.point"] = json.dumps(report["chosen_point"])
     return found | {f"gate.{gate['name']}": gate["status"] for gate in details.get("gates", ())}
 
 
 def night_metrics(evidence: Mapping[str, Any]) -> dict[str, float | None]:
-    """Metrics of the night: the winner's, with its optimism."""
+    """Metrics of the night: the winner's, with its optimism, then gates, searches and what explains the winner."""
     details = evidence["details"]
     arms = {arm["name"]: arm for arm in details.get("arms", ())}
     if not arms:
-        return {}
-    return arm_metrics(arms[details["winner"]]) | {
-        f"optimism.{key}": value for key, value in details["optimism"].items()
-    }
+        return gate_metrics(details)
+    found = arm_metrics(arms[details["winner"]])
+    found |= {f"optimism.{key}": value for key, value in details["optimism"].items()}
+    return found | gate_metrics(details) | search_metrics(details) | explanation_metrics(details)
 
 
 def error_metrics(fitted: Mapping[str, Any]) -> dict[str, float | None]:
@@ -86,7 +90,7 @@ def error_metrics(fitted: Mapping[str, Any]) -> dict[str, float | None]:
     report, holdout = fitted["report"], fitted["holdout"]
     found: dict[str, float | None] = {}
     for score in holdout["length"] or report["length"]["scores"]:
-        name = "all" if score["slo_class"] == "*" else _FORBIDDEN.sub("_", score["slo_class"])
+        name = "all" if score["slo_class"] == "*" else clean(score["slo_class"])
         found[f"length.coverage.{name}.q{score['level']:g}"] = score["coverage"]["covered_frac"]
     for law in ("prefill", "decode"):
         found[f"{law}.median_ape_frac"] = report[law]["error"]["median_ape_frac"]
@@ -115,4 +119,4 @@ def alarm_metrics(readings: Iterable[Reading]) -> dict[str, float]:
 
 
 def _group(name: str) -> str:
-    return _FORBIDDEN.sub("_", name.replace("*@", "").replace("@", " "))
+    return clean(name.replace("*@", "").replace("@", " "))

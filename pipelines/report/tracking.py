@@ -14,6 +14,7 @@ from pipelines.io.tracking import NightRun, Tracking
 from pipelines.night.honesty import Predictions, plain_readings
 from pipelines.night.stored import restored
 from pipelines.report.estimator_figures import estimator_figures
+from pipelines.report.explained_figures import explained_figures
 from pipelines.report.figures import figures_of
 from pipelines.report.tracked import (
     alarm_metrics,
@@ -75,6 +76,8 @@ def track_night(
                 run.log_figure(f"held_out/{name}", figure)
         for name, figure in figures_of(fitted, evidence).items():
             run.log_figure(name, figure)
+        for name, figure in explained_figures(evidence).items():
+            run.log_figure(f"explanation/{name}", figure)
         if candidates is not None:
             _arms(run, restored(Candidates, candidates), evidence)
     return run.run_id

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.io.tracking import NightRun, Tracking, TrackingError
+from pipelines.io.tracking import PARAMS, NightRun, Tracking, TrackingError
+from pipelines.night.honesty import Predictions
+from pipelines.report.tracking import track_night
 from tests.pipelines.nights import estimators
+from tests.pipelines.report.values import evidence
 
 DAY = date(2026, 11, 3)
 
@@ -168,3 +171,46 @@ def test_a_run_that_has_ended_can_be_tagged(tracking: Tracking) -> None:
     (held,) = run.inputs.dataset_inputs
     assert (held.dataset.name, held.dataset.digest) == ("requests/2026-11-04", "ab" * 16)
     assert "lake/requests/pool=p/day=2026-11-04/part.parquet" in held.dataset.source
+
+
+def test_more_parameters_than_mlflow_takes_at_once(tracking: Tracking) -> None:
+    import mlflow
+
+    params = {f"weights.{at}": at for at in range(2 * PARAMS + 1)}
+    with tracking.night(date(2026, 11, 6), "p") as night:
+        night.log(params=params, metrics={"gain": 0.1})
+        held = mlflow.MlflowClient().get_run(night.run_id).data
+    assert held.params == {key: str(value) for key, value in params.items()}
+    assert held.metrics == {"gain": 0.1}
+
+
+def test_nights_compare_by_gates_and_what_explains_the_winner(tracking: Tracking, tmp_path: Path) -> None:
+    import mlflow
+
+    made = [
+        track_night(
+            tracking, date(2026, 11, day), "why", inputs={"digests": {}}, predicted=Predictions("", ()), fitted=None,
+            candidates=None, evidence=evidence(forced=forced), lake=tmp_path,
+        )
+        for day, forced in ((7, "pass"), (8, "fail"))
+    ]  # fmt: skip
+    with tracking.connected():
+        client = mlflow.MlflowClient()
+        first, second = (client.get_run(run_id).data for run_id in made)
+        files = {file.path for file in client.list_artifacts(made[0], "explanation")}
+    assert first.metrics.keys() == second.metrics.keys()
+    changed = {
+        key: (first.metrics[key], second.metrics[key])
+        for key in first.metrics
+        if first.metrics[key] != second.metrics[key]
+    }
+    assert changed == {"gate/forced_placement/passed": (1.0, 0.0)}
+    for key, value in {
+        "gate/validation/low": 0.004, "ladder/bookings/gain": 0.02, "ablation/DecodeWait/off": -0.031,
+        "regret/winner/short/ttft_s": 0.0125, "flow/incumbent/crossed_frac": 0.5, "switchback/blocks": 546.0,
+        "optimism.gain_optimism": 0.01, "search/searched/given_up": 2.0,
+    }.items():  # fmt: skip
+        assert first.metrics[key] == value, key
+    assert "gate/drills/passed" not in first.metrics  # it was not run
+    assert "ladder/guard/gain" not in first.metrics
+    assert files == {f"explanation/{name}.png" for name in ("ladder", "ablation", "crossings", "fronts")}

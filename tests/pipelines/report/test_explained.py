@@ -15,6 +15,7 @@ from pipelines.report.explained import (
     live_test_lines,
     load_table,
     regret_rows,
+    search_rows,
     sensitivity_rows,
     slice_rows,
 )
@@ -110,7 +111,31 @@ def test_parts_that_a_night_does_not_have_are_left_out() -> None:
     assert "Where it loses" not in bare
     assert "Live test" not in bare
     del stored["details"]["explanation"]
+    assert "The searches" in text_of(stored)
+    assert "What the winner lives on" not in text_of(stored)
+    stored["details"]["search"] = {"trials": 8}
     assert text_of(stored) == ""
+    del stored["details"]["search"]
+    assert text_of(stored) == ""
+
+
+def test_tables_have_their_figures_beside_them() -> None:
+    page = "\n".join(explained_html(evidence()))
+    pairs = re.findall(r'<div class="pair"><div><table.*?</table></div><img alt="([a-z0-9 ]+)"', page)
+    assert pairs == [
+        "goodput by rung", "one thing of the winner changed", "prompts across racks by size", "fronts of the searches",
+    ]  # fmt: skip
+    value = evidence()
+    for flow in value["details"]["explanation"]["flows"]:
+        flow["crossed_frac"] = 0.0
+    assert "prompts across racks by size" not in "\n".join(explained_html(value))
+
+
+def test_searches_in_the_order_in_which_they_ran() -> None:
+    assert search_rows(evidence()["details"]["search"]["searches"]) == [
+        ("searched", "8", "2", "budget used up", "80.00", "85.00", "84.00"),
+        ("lmetric/decode_first", "4", "1", "budget used up", "80.00", "85.00", "84.00"),
+    ]
 
 
 def test_a_rung_names_the_terms_that_come_in() -> None:

@@ -51,7 +51,7 @@ def test_figures_are_the_same_bytes_again() -> None:
 
 def test_a_page_needs_no_other_file() -> None:
     text = night_html(PAGE)
-    assert len(re.findall(r'<img alt="[a-z ]+" src="data:image/png;base64,', text)) == 4
+    assert len(re.findall(r'<img alt="[a-z ]+" src="data:image/png;base64,', text)) == 8
     assert "http" not in text
     assert "<script" not in text
     assert text == night_html(PAGE)

@@ -126,6 +126,31 @@ def explanation() -> Explanation:
     )
 
 
+def searches() -> dict[str, Any]:
+    """Reports of two searches: the joint score's with a front of two, a rule's with a front of one."""
+
+    def report(trials: int, chosen: int, front: list[tuple[int, float, float]]) -> dict[str, Any]:
+        names = ("trial", "goodput_frac", "ttft_p99_ms", "moved_bytes")
+        return {
+            "trials": trials,
+            "given_up": trials // 4,
+            "stopped": "budget used up",
+            "default_soft_frac": 0.8,
+            "best_soft_frac": 0.85,
+            "chosen_soft_frac": 0.84,
+            "chosen_trial": chosen,
+            "chosen_point": {"SloRisk": 1.5},
+            "distance_from_default": 0.7,
+            "touched_bounds": [],
+            "front": [dict(zip(names, (*point, 1e12), strict=True)) for point in front],
+        }
+
+    return {
+        "searched": report(8, 5, [(5, 0.93, 1_300.0), (2, 0.91, 1_100.0)]),
+        "lmetric/decode_first": report(4, 0, [(0, 0.88, 1_500.0)]),
+    }
+
+
 def evidence(*, forced: str = "pass") -> dict[str, Any]:
     """As a policy file carries it."""
     told = "worst of 2 classes: ttft_p99 of class long is off by +12.0%, limit 20%, interval [+4.0%, +19.0%]"
@@ -154,7 +179,7 @@ def evidence(*, forced: str = "pass") -> dict[str, Any]:
             relaxation_s={"2026-11-03": 4.0},
             alpha=0.025,
             margin=0.005,
-            search={"trials": 8, "stopped": "budget", "frozen": {"SloRisk": "no target"}, "touched_bounds": []},
+            search={"frozen": {"SloRisk": "no target"}, "searches": searches()},
             explanation=explanation(),
         )
     )

@@ -1,0 +1,136 @@
+"""Figures that explain a winner: the ladder, what it lives on, which prompts cross racks, and the fronts of the search.
+
+Differences keep the sign of the tables beside them: below 0 is a loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pipelines.report.figures import BAD, FAINT, GOOD, PLAIN, canvas
+from policies.search.plan import CLASSES, MORE, SHARED, WIDER
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SHOWN = 12
+"""Changes of the ablation, those that move goodput most."""
+SEARCHED = {SHARED: PLAIN, WIDER: PLAIN, MORE: PLAIN, CLASSES: GOOD}
+"""Searches of the joint score; they stand out from those of the families."""
+WIDTH = 5.4
+
+
+def explained_figures(evidence: Mapping[str, Any]) -> dict[str, Figure]:
+    """Name -> figure, of those that the evidence allows; none of evidence without explanation and searches."""
+    details = evidence["details"]
+    found = details.get("explanation") or {}
+    made = {
+        "ladder": ladder(found.get("ladder") or ()),
+        "ablation": ablation(found.get("ablation") or ()),
+        "crossings": crossings(found.get("flows") or (), details),
+        "fronts": fronts(details.get("search", {}).get("searches", {})),
+    }
+    return {name: figure for name, figure in made.items() if figure is not None}
+
+
+def ladder(rungs: Sequence[Mapping[str, Any]]) -> Figure | None:
+    """Goodput of every rung, the lowest below; the bar is the interval of its gain, set on the rung below it."""
+    if not rungs:
+        return None
+    figure, (axes,) = canvas(1, width=WIDTH, height=0.9 + 0.3 * len(rungs))
+    goodput = [100 * rung["goodput_frac"] for rung in rungs]
+    axes.plot(goodput, range(len(rungs)), color=FAINT, linewidth=1)
+    for at, rung in enumerate(rungs):
+        gain = rung["gain"]
+        if gain is not None:
+            ends = [goodput[at] + 100 * (gain[end] - gain["value"]) for end in ("low", "high")]
+            axes.plot(ends, [at, at], color=_colour(gain), linewidth=2)
+        axes.plot([goodput[at]], [at], "o", color=PLAIN if gain is None else _colour(gain), markersize=5)
+    _named(axes, [rung["name"] for rung in rungs])
+    axes.set(title="The ladder, validation days", xlabel="goodput, %, with the interval of the gain")
+    return figure
+
+
+def ablation(effects: Sequence[Mapping[str, Any]]) -> Figure | None:
+    """Points of goodput that each change costs, the greatest loss on top, with intervals."""
+    if not effects:
+        return None
+    most = sorted(effects, key=lambda e: -abs(e["difference"]["value"]))[:SHOWN]
+    shown = sorted(most, key=lambda e: -e["difference"]["value"])
+    figure, (axes,) = canvas(1, width=WIDTH, height=0.9 + 0.24 * len(shown))
+    axes.axvline(0, color=FAINT, linewidth=1)
+    for at, effect in enumerate(shown):
+        value, low, high = (100 * effect["difference"][key] for key in ("value", "low", "high"))
+        # A change that gains is coloured as one that loses: both say that the term is not at its best alone.
+        colour = BAD if high < 0 else GOOD if low > 0 else FAINT
+        axes.barh([at], [value], color=colour, height=0.6, alpha=0.6)
+        axes.plot([low, high], [at, at], color=PLAIN, linewidth=1)
+    kinds = {"off": "off", "default": "at default"}
+    _named(axes, [f"{e['name']} {kinds.get(e['kind'], e['kind'])}" for e in shown])
+    axes.set(title="One thing of the winner changed", xlabel="points of goodput against the winner")
+    return figure
+
+
+def crossings(flows: Sequence[Mapping[str, Any]], details: Mapping[str, Any]) -> Figure | None:
+    """Share of prompts whose P and D are in two racks, by prompt size; None where no prompt of any arm crosses."""
+    if not any(flow["crossed_frac"] for flow in flows):
+        return None
+    sizes = [c["prompt_tokens"] for c in flows[0]["crossings"]]
+    there = [at for at in range(len(sizes)) if any(flow["crossings"][at]["requests"] for flow in flows)]
+    figure, (axes,) = canvas(1, width=WIDTH, height=2.9)
+    colours = {details["default"]: FAINT, details["incumbent"]: PLAIN, details["winner"]: GOOD}
+    width = 0.8 / len(flows)
+    for place, flow in enumerate(flows):
+        shares = [flow["crossings"][at]["crossed_frac"] for at in there]
+        at = [k + (place - (len(flows) - 1) / 2) * width for k in range(len(there))]
+        heights = [0.0 if share is None else 100 * share for share in shares]
+        axes.bar(at, heights, width=width, color=colours.get(flow["arm"], FAINT), label=_roles(flow["arm"], details))
+    axes.set_xticks(range(len(there)), [sizes[at] for at in there])
+    axes.set(title="Prompts across racks", xlabel="prompt tokens", ylabel="% of them")
+    axes.legend(frameon=False, fontsize=7)
+    return figure
+
+
+def fronts(searches: Mapping[str, Mapping[str, Any]]) -> Figure | None:
+    """Goodput against P99 TTFT on the train days: the front of every search, and the trial that it chose if there."""
+    shown = {name: report["front"] for name, report in searches.items() if report.get("front")}
+    if not any(len(points) > 1 for points in shown.values()):
+        return None
+    figure, (axes,) = canvas(1, width=WIDTH, height=3.6)
+    best = {name: max(p["goodput_frac"] for p in points) for name, points in shown.items()}
+    families = sorted((name for name in shown if name not in SEARCHED), key=lambda name: -best[name])
+    palette = dict(zip(families, ("#c08a1e", "#7a5ba6", "#2d8bba"), strict=False))
+    for name in [*reversed(families), *(name for name in SEARCHED if name in shown)]:
+        points = sorted(shown[name], key=lambda p: p["ttft_p99_ms"])
+        colour = SEARCHED.get(name) or palette.get(name, FAINT)
+        label = name if name in SEARCHED or name in palette else None
+        xs, ys = [p["ttft_p99_ms"] / 1e3 for p in points], [100 * p["goodput_frac"] for p in points]
+        axes.plot(xs, ys, ".", color=colour, markersize=5, alpha=0.8, label=label)
+        for point in points:
+            if point["trial"] == searches[name]["chosen_trial"]:
+                x, y = point["ttft_p99_ms"] / 1e3, 100 * point["goodput_frac"]
+                axes.plot([x], [y], "*", color=colour, markeredgecolor="black", markeredgewidth=0.6, markersize=10)
+    if all(p["ttft_p99_ms"] > 0 for points in shown.values() for p in points):
+        axes.set_xscale("log")
+    axes.set(title="Fronts of the searches, train days", xlabel="P99 TTFT, s", ylabel="goodput, %")
+    axes.legend(frameon=False, fontsize=7)
+    return figure
+
+
+def _colour(difference: Mapping[str, Any]) -> str:
+    return GOOD if difference["low"] > 0 else BAD if difference["high"] < 0 else FAINT
+
+
+def _named(axes: Axes, names: Sequence[str]) -> None:
+    """Names instead of numbers at the rows."""
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(-0.6, len(names) - 0.4)
+    axes.grid(axis="x", color="#e6ebef")
+    axes.set_axisbelow(True)
+
+
+def _roles(arm: str, details: Mapping[str, Any]) -> str:
+    roles = [role for role in ("winner", "incumbent", "default") if details[role] == arm and role != arm]
+    return f"{arm} ({', '.join(roles)})" if roles else arm
