@@ -178,32 +178,37 @@ def tracked_night(
     return dg.Output({"run_id": run_id}, metadata={"mlflow_run": run_id, "mlflow": tracking.uri})
 
 
+ARMS = ("policy family", "goodput %", "to the incumbent")
+"""Columns of the table of arms that are seen at once."""
+
+
 def evidence_metadata(judged: stages.Judged) -> Metadata:
     """Verdict, gates, arms and ladder as tables, the lead as numbers that interfaces draw over nights, and figures."""
     from pipelines.report.explained import LADDER, ladder_rows
     from pipelines.report.explained_figures import explained_figures
     from pipelines.report.figures import figures_of, png_base64
     from pipelines.report.page import gates_table
-    from pipelines.report.table import arms_rows, footnote
+    from pipelines.report.table import arms_markdown, arms_rows
 
     value = judged.evidence
     details = value["details"]
     shown: Metadata = {
         "verdict": value["verdict"],
         "promotion_cap": value["promotion_cap"],
-        "reasons": list(stages.reasons_of(value)),
+        "reasons": " ".join(stages.reasons_of(value)),
         "repeated": judged.repeated,
         "test_openings": judged.openings,
     }
+    if details.get("arms"):
+        lead = details["difference_to_incumbent"]
+        shown |= {f"gain_to_incumbent/{key}": float(lead[key]) for key in ("value", "low", "high")}
+        shown["dagster/row_count"] = len(details["arms"])
+        # The page of an asset leaves a table little room: the whole one opens by itself.
+        shown["arms"] = _table(*arms_rows(value, ARMS))
+        shown["arms in full"] = dg.MetadataValue.md(arms_markdown(value))
     gates = gates_table(value)
     if gates:
         shown["gates"] = _table(("gate", "status", "value / limit", "detail"), gates)
-    if details.get("arms"):
-        shown["dagster/row_count"] = len(details["arms"])
-        shown["arms"] = _table(*arms_rows(value))
-        shown["how to read the arms"] = footnote(value)
-        lead = details["difference_to_incumbent"]
-        shown |= {f"gain_to_incumbent/{key}": float(lead[key]) for key in ("value", "low", "high")}
     explanation = details.get("explanation") or {}
     if explanation.get("ladder"):
         shown["ladder table"] = _table(LADDER, ladder_rows(explanation))

@@ -19,7 +19,11 @@ SHOWN = 12
 """Changes of the ablation, those that move goodput most."""
 SEARCHED = {SHARED: PLAIN, WIDER: PLAIN, MORE: PLAIN, CLASSES: GOOD}
 """Searches of the joint score; they stand out from those of the families."""
-WIDTH = 5.4
+WIDTH = 4.6
+"""Inches: small enough that a figure beside its table is seen at about its own size."""
+NEAR = 0.1
+"""Goodput below the best front within which fronts are drawn."""
+WIDE = 5.0
 
 
 def explained_figures(evidence: Mapping[str, Any]) -> dict[str, Figure]:
@@ -36,20 +40,22 @@ def explained_figures(evidence: Mapping[str, Any]) -> dict[str, Figure]:
 
 
 def ladder(rungs: Sequence[Mapping[str, Any]]) -> Figure | None:
-    """Goodput of every rung, the lowest below; the bar is the interval of its gain, set on the rung below it."""
+    """Goodput of every rung, the lowest below, and its gain on the rung below it with the interval."""
     if not rungs:
         return None
-    figure, (axes,) = canvas(1, width=WIDTH, height=0.9 + 0.3 * len(rungs))
+    figure, (left, right) = canvas(2, width=WIDTH, height=1.0 + 0.26 * len(rungs))
     goodput = [100 * rung["goodput_frac"] for rung in rungs]
-    axes.plot(goodput, range(len(rungs)), color=FAINT, linewidth=1)
+    left.plot(goodput, range(len(rungs)), "o-", color=PLAIN, linewidth=1, markersize=4)
+    right.axvline(0, color=FAINT, linewidth=1)
     for at, rung in enumerate(rungs):
-        gain = rung["gain"]
-        if gain is not None:
-            ends = [goodput[at] + 100 * (gain[end] - gain["value"]) for end in ("low", "high")]
-            axes.plot(ends, [at, at], color=_colour(gain), linewidth=2)
-        axes.plot([goodput[at]], [at], "o", color=PLAIN if gain is None else _colour(gain), markersize=5)
-    _named(axes, [rung["name"] for rung in rungs])
-    axes.set(title="The ladder, validation days", xlabel="goodput, %, with the interval of the gain")
+        if rung["gain"] is not None:
+            value, low, high = (100 * rung["gain"][key] for key in ("value", "low", "high"))
+            right.plot([low, high], [at, at], color=_colour(rung["gain"]), linewidth=2)
+            right.plot([value], [at], "o", color=_colour(rung["gain"]), markersize=4)
+    _named(left, [rung["name"] for rung in rungs])
+    _told(left, x="goodput, %")
+    _told(right, x="gain on the rung below, points")
+    right.set(yticks=[], ylim=left.get_ylim())
     return figure
 
 
@@ -69,7 +75,7 @@ def ablation(effects: Sequence[Mapping[str, Any]]) -> Figure | None:
         axes.plot([low, high], [at, at], color=PLAIN, linewidth=1)
     kinds = {"off": "off", "default": "at default"}
     _named(axes, [f"{e['name']} {kinds.get(e['kind'], e['kind'])}" for e in shown])
-    axes.set(title="One thing of the winner changed", xlabel="points of goodput against the winner")
+    _told(axes, "One thing of the winner changed", "points of goodput against the winner")
     return figure
 
 
@@ -88,16 +94,22 @@ def crossings(flows: Sequence[Mapping[str, Any]], details: Mapping[str, Any]) ->
         heights = [0.0 if share is None else 100 * share for share in shares]
         axes.bar(at, heights, width=width, color=colours.get(flow["arm"], FAINT), label=_roles(flow["arm"], details))
     axes.set_xticks(range(len(there)), [sizes[at] for at in there])
-    axes.set(title="Prompts across racks", xlabel="prompt tokens", ylabel="% of them")
+    _told(axes, "Prompts across racks", "prompt tokens", "% of them")
     axes.legend(frameon=False, fontsize=7)
     return figure
 
 
 def fronts(searches: Mapping[str, Mapping[str, Any]]) -> Figure | None:
-    """Goodput against P99 TTFT on the train days: the front of every search, and the trial that it chose if there."""
-    shown = {name: report["front"] for name, report in searches.items() if report.get("front")}
-    if not any(len(points) > 1 for points in shown.values()):
+    """Goodput against P99 TTFT on the train days: the front of every search, and the trial that it chose if there.
+
+    Searches that end far below the best are counted only: drawn, they would press all others into one line.
+    """
+    held = {name: report["front"] for name, report in searches.items() if report.get("front")}
+    if not any(len(points) > 1 for points in held.values()):
         return None
+    most = max(p["goodput_frac"] for points in held.values() for p in points)
+    near = {name: [p for p in points if p["goodput_frac"] >= most - NEAR] for name, points in held.items()}
+    shown = {name: points for name, points in near.items() if points}
     figure, (axes,) = canvas(1, width=WIDTH, height=3.6)
     best = {name: max(p["goodput_frac"] for p in points) for name, points in shown.items()}
     families = sorted((name for name in shown if name not in SEARCHED), key=lambda name: -best[name])
@@ -112,9 +124,11 @@ def fronts(searches: Mapping[str, Mapping[str, Any]]) -> Figure | None:
             if point["trial"] == searches[name]["chosen_trial"]:
                 x, y = point["ttft_p99_ms"] / 1e3, 100 * point["goodput_frac"]
                 axes.plot([x], [y], "*", color=colour, markeredgecolor="black", markeredgewidth=0.6, markersize=10)
-    if all(p["ttft_p99_ms"] > 0 for points in shown.values() for p in points):
-        axes.set_xscale("log")
-    axes.set(title="Fronts of the searches, train days", xlabel="P99 TTFT, s", ylabel="goodput, %")
+    _scaled(axes, [p["ttft_p99_ms"] for points in shown.values() for p in points])
+    _told(axes, "Fronts of the searches, train days", "P99 TTFT, s", "goodput, %")
+    if len(shown) < len(held):
+        note = f"{len(held) - len(shown)} more searches end over {100 * NEAR:.0f} points below the best"
+        axes.annotate(note, (0.0, -0.22), xycoords="axes fraction", fontsize=7, color=PLAIN)
     axes.legend(frameon=False, fontsize=7)
     return figure
 
@@ -129,6 +143,24 @@ def _named(axes: Axes, names: Sequence[str]) -> None:
     axes.set_ylim(-0.6, len(names) - 0.4)
     axes.grid(axis="x", color="#e6ebef")
     axes.set_axisbelow(True)
+
+
+def _told(axes: Axes, title: str = "", x: str = "", y: str = "") -> None:
+    """Words of a small figure."""
+    axes.set_title(title, fontsize=9)
+    axes.set_xlabel(x, fontsize=8)
+    axes.set_ylabel(y, fontsize=8)
+
+
+def _scaled(axes: Axes, values: Sequence[float]) -> None:
+    """A logarithmic axis where values are far apart; marks at 1, 2, 5 need that to be seen."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    if min(values) > 0 and max(values) > WIDE * min(values):
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_minor_locator(NullLocator())
 
 
 def _roles(arm: str, details: Mapping[str, Any]) -> str:

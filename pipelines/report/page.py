@@ -27,7 +27,8 @@ STYLE = (
     "th,td{padding:.25rem .6rem;text-align:right;border-bottom:1px solid #dde3e8;vertical-align:top}"
     "th:first-child,td:first-child,.text td,.text th{text-align:left}tr.winner{font-weight:600}"
     ".pass{color:#1a7f5a}.fail{color:#b5402f}.not_run,.waived{color:#8a6d1d}img{max-width:100%}"
-    ".pair{display:flex;flex-wrap:wrap;gap:1rem;align-items:flex-start}.pair img{width:30rem}"
+    ".pair{display:flex;flex-wrap:wrap;gap:1rem;align-items:flex-start}"
+    ".pair img{flex:1 1 22rem;min-width:0;max-width:32rem}"
     "figcaption,.small{color:#5a6875;font-size:13px}code{font-size:13px}"
 )
 
@@ -87,8 +88,8 @@ def gates_table(evidence: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
     rows = []
     for gate in evidence["details"].get("gates", ()):
         known = gate["value"] is not None and gate["threshold"] is not None
-        interval = " [{:.4g}, {:.4g}]".format(*gate["interval"]) if gate["interval"] else ""
-        against = f"{gate['value']:.4g}{interval} / {gate['threshold']:.4g}" if known else ""
+        spread = "" if not gate.get("interval") else " [{:.3g}, {:.3g}]".format(*gate["interval"])
+        against = f"{gate['value']:.3g}{spread} / {gate['threshold']:.3g}" if known else ""
         rows.append((gate["name"], gate["status"], against, gate["detail"]))
     return rows
 

@@ -6,7 +6,7 @@ stored file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -71,12 +71,12 @@ def arms_markdown(evidence: Mapping[str, Any]) -> str:
     return "\n".join([*map(_row, [head, aligned, *rows]), "", footnote(evidence), ""])
 
 
-def arms_rows(evidence: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of the same table, one line a cell."""
+def arms_rows(evidence: Mapping[str, Any], wanted: Collection[str] = ()) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of the same table, one line a cell. `wanted`: heads of the columns, none = all."""
     arms = arms_of(evidence)
-    shown = columns(arms)
-    rows = [[_joined(column.cell(arm)) for column in shown] for arm in arms]
-    return [" ".join(column.head).strip() for column in shown], rows
+    shown = {" ".join(column.head).strip(): column for column in columns(arms)}
+    shown = {head: column for head, column in shown.items() if not wanted or head in wanted}
+    return list(shown), [[_joined(column.cell(arm)) for column in shown.values()] for arm in arms]
 
 
 def heading(evidence: Mapping[str, Any]) -> str:

@@ -18,6 +18,8 @@ def test_tables_numbers_and_figures() -> None:
         "default * (routecal)", "incumbent (gated_utilisation) /prefill_first", "lmetric /decode_first",
     ]  # fmt: skip
     assert shown["arms"].records[0].data["to the incumbent"] == "+1.20 [+0.40, +2.10]"
+    assert list(shown["arms"].records[0].data) == ["policy family", "goodput %", "to the incumbent"]
+    assert "| 412 / 1,310 |" in shown["arms in full"].value
     assert [record.data["rung"] for record in shown["ladder table"].records] == ["guard", "bookings", "joint pair"]
     validation = next(r.data for r in shown["gates"].records if r.data["gate"] == "validation")
     assert validation["value / limit"] == "0.012 [0.004, 0.021] / 0"

@@ -131,10 +131,12 @@ def test_tables_have_their_figures_beside_them() -> None:
     assert "prompts across racks by size" not in "\n".join(explained_html(value))
 
 
-def test_searches_in_the_order_in_which_they_ran() -> None:
-    assert search_rows(evidence()["details"]["search"]["searches"]) == [
+def test_the_best_search_stands_first() -> None:
+    held = evidence()["details"]["search"]["searches"]
+    held["lmetric/decode_first"]["best_soft_frac"] = 0.86
+    assert search_rows(held) == [
+        ("lmetric/decode_first", "4", "1", "budget used up", "80.00", "86.00", "84.00"),
         ("searched", "8", "2", "budget used up", "80.00", "85.00", "84.00"),
-        ("lmetric/decode_first", "4", "1", "budget used up", "80.00", "85.00", "84.00"),
     ]
 
 

@@ -30,13 +30,15 @@ def test_figures_are_the_same_bytes_again() -> None:
         assert png(figure) == png(second[name])
 
 
-def test_a_rung_stands_at_its_goodput_within_the_interval_of_its_gain() -> None:
+def test_rungs_with_their_goodput_and_the_interval_of_their_gain() -> None:
     figure = ladder(found()["ladder"])
     assert figure is not None
     assert texts(figure, "y") == ["guard", "bookings", "joint pair"]
-    bars = [line for line in figure.axes[0].lines if line.get_linewidth() == 2]
-    # The gain of bookings: 2 points over the guard's 85, between 0.4 and 2.1.
-    assert [round(float(x), 6) for x in bars[0].get_xdata()] == [85.4, 87.1]
+    goodput, gains = figure.axes
+    assert [float(x) for x in goodput.lines[0].get_xdata()] == [85.0, 87.0, 91.7]
+    bars = [line for line in gains.lines if line.get_linewidth() == 2]
+    assert [list(map(float, bar.get_ydata())) for bar in bars] == [[1.0, 1.0], [2.0, 2.0]]  # the lowest has no gain
+    assert [round(float(x), 6) for x in bars[0].get_xdata()] == [0.4, 2.1]
     assert bars[0].get_color() == GOOD
 
 
@@ -79,15 +81,25 @@ def test_the_chosen_trial_is_marked_on_its_front() -> None:
     assert figure is not None
     stars = [line for line in figure.axes[0].lines if line.get_marker() == "*"]
     assert [(float(s.get_xdata()[0]), float(s.get_ydata()[0])) for s in stars] == [(1.5, 88.0), (1.3, 93.0)]
-    assert figure.axes[0].get_xscale() == "log"
+    assert figure.axes[0].get_xscale() == "linear"
     searches["searched"]["chosen_trial"] = 7  # not on the front
     figure = fronts(searches)
     assert figure is not None
     assert len([line for line in figure.axes[0].lines if line.get_marker() == "*"]) == 1
-    searches["searched"]["front"][0]["ttft_p99_ms"] = 0.0
+    for far, scale in ((9_000.0, "log"), (0.0, "linear")):
+        searches["searched"]["front"][0]["ttft_p99_ms"] = far
+        figure = fronts(searches)
+        assert figure is not None
+        assert figure.axes[0].get_xscale() == scale
+
+
+def test_searches_far_below_the_best_are_counted_only() -> None:
+    searches = details()["search"]["searches"]
+    searches["lmetric/decode_first"]["front"][0]["goodput_frac"] = 0.1
     figure = fronts(searches)
     assert figure is not None
-    assert figure.axes[0].get_xscale() == "linear"
+    assert len([line for line in figure.axes[0].lines if line.get_marker() == "*"]) == 1
+    assert [text.get_text() for text in figure.axes[0].texts] == ["1 more searches end over 10 points below the best"]
 
 
 def test_older_evidence_has_none() -> None:
