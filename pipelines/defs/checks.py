@@ -175,7 +175,7 @@ def gate_metadata(gate: Mapping[str, Any]) -> Metadata:
     shown: Metadata = {"status": gate["status"]} | {key: float(v) for key, v in told.items() if v is not None}
     numbers = gate.get("numbers")
     if numbers:
-        rows = [dg.TableRecord({"name": name, "value": value}) for name, value in numbers.items()]
+        rows = [dg.TableRecord({"name": name, "value": float(f"{value:.4g}")}) for name, value in numbers.items()]
         schema = dg.TableSchema([dg.TableColumn("name"), dg.TableColumn("value", type="float")])
         shown["numbers"] = dg.MetadataValue.table(rows, schema=schema)
     return shown
