@@ -85,6 +85,11 @@ def run_drills(
     return drill_gate({name: lead(found[0][name], found[1][name]) for name in plan.names}, plan)
 
 
+def drill_replays(winner: Policy, incumbent: Policy, days: int, plan: DrillPlan) -> int:
+    """Replays that `run_drills` makes on so many days."""
+    return 0 if winner == incumbent else 2 * len(plan.names) * days
+
+
 def drill_gate(leads: Mapping[str, Difference], plan: DrillPlan) -> Gate:
     """A drill fails where the winner's goodput is lower by more than the margin and the interval does not reach 0."""
     skipped = "; ".join(f"{name} was left out: {reason}" for name, reason in plan.left_out.items())

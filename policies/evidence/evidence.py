@@ -10,13 +10,12 @@ from typing import Any
 from features.errors import PolicyError
 from policies.evidence.arms import ArmRow, arm_row, day_cases, load_sweeps
 from policies.evidence.bootstrap import Blocks, Difference, block_length_s, difference, holm, joined_blocks
-from policies.evidence.drills import DrillPlan, run_drills
-from policies.evidence.explain import Explanation, Subject, explain
+from policies.evidence.drills import DrillPlan, drill_replays, run_drills
+from policies.evidence.explain import Explanation, Subject, explain, explanation_replays, joint_of
 from policies.evidence.gates import DRILLS, TEST_DAY, Gate, complete, not_run
-from policies.evidence.refits import lead_over_refits, refits_gate
-from policies.evidence.sweep import SweepPlan
+from policies.evidence.refits import lead_over_refits, refit_replays, refits_gate
+from policies.evidence.sweep import SweepPlan, most_loads
 from policies.evidence.verdict import Cap, Name, decide, points, validation_gate
-from policies.families.registry import PAIRS
 from policies.search.cases import CaseScore
 from policies.search.families import Arm
 from policies.search.workers import WorkerPool
@@ -166,7 +165,7 @@ def gather(
     if plan.explained:
         subject = Subject(
             arms={name: named[name].policy for name in (winner, incumbent, default)},
-            joint=next((a.policy for a in (named[winner], *reversed(arms)) if a.policy.family == PAIRS), None),
+            joint=joint_of(arms, winner),
             winner=winner,
             incumbent=incumbent,
             default=default,
@@ -217,6 +216,21 @@ def gather(
         search=dict(search or {}),
         explanation=explanation,
     )
+
+
+def gather_replays(arms: Sequence[Arm], *, winner: str, incumbent: str, default: str, plan: Plan) -> int:
+    """Replays that `gather` makes at most; sweeps may end earlier, all else is exact."""
+    policies, days = {a.name: a.policy for a in arms}, len(plan.validation_days)
+    pair = policies[winner], policies[incumbent]
+    found = len(arms) * (days + len(plan.test_days)) + refit_replays(*pair, days, plan.refits)
+    if plan.drills is not None:
+        found += drill_replays(*pair, days, plan.drills)
+    if plan.sweep is not None:
+        found += len(arms) * days * most_loads(plan.sweep)
+    if plan.explained:
+        told = {name: policies[name] for name in (winner, incumbent, default)}
+        found += explanation_replays(told, joint_of(arms, winner), winner, default, days)
+    return found
 
 
 def to_json(value: Any) -> Any:  # noqa: ANN401

@@ -12,9 +12,11 @@ from policies.evidence.flows import ClassRegret, Flow, FlowSums
 from policies.evidence.ladder import Rung, rungs
 from policies.evidence.slices import Slices, SliceSums
 from policies.evidence.switchback import SwitchbackPlan, switchback
+from policies.families.registry import PAIRS
 from policies.policy import Policy
 from policies.search.cases import Case, CaseScore
 from policies.search.detail import Detail
+from policies.search.families import Arm
 from policies.search.workers import WorkerPool
 
 LOADS = (0.9, 1.0, 1.1)
@@ -93,7 +95,6 @@ def explain(pool: WorkerPool, subject: Subject) -> Explanation:
         for name in subject.roles:
             flows[name].add(seen[name], seen[subject.incumbent])
         slices.add(seen[subject.winner], seen[subject.incumbent])
-    other_loads = len([load for load in LOADS if load != 1.0])
     return Explanation(
         ladder=ladder,
         ablation=tuple(effects[: len(back)]),
@@ -103,8 +104,22 @@ def explain(pool: WorkerPool, subject: Subject) -> Explanation:
         slices=None if subject.same else slices.extremes(),
         flows=tuple(sums.flow() for sums in flows.values()),
         switchback=None if subject.same else _live_test(subject),
-        replays=(len(ladder) + len(effects) + len(subject.roles) * (other_loads + 1)) * len(subject.days),
+        replays=explanation_replays(subject.arms, subject.joint, subject.winner, subject.default, len(subject.days)),
     )
+
+
+def explanation_replays(arms: Mapping[str, Policy], joint: Policy | None, winner: str, default: str, days: int) -> int:
+    """Replays that `explain` makes on so many days. `arms`: of winner, incumbent and default, each name once."""
+    back, moved = ablations(arms[winner], arms[default]), neighbours(arms[winner])
+    ladder = 0 if joint is None else len(rungs(joint))
+    other_loads = len([load for load in LOADS if load != 1.0])
+    return (ladder + len(back) + len(moved) + len(arms) * (other_loads + 1)) * days
+
+
+def joint_of(arms: Sequence[Arm], winner: str) -> Policy | None:
+    """The policy of scored pairs whose terms make the ladder: the winner's, else the last arm's of that family."""
+    first = (next(a for a in arms if a.name == winner), *reversed(arms))
+    return next((a.policy for a in first if a.policy.family == PAIRS), None)
 
 
 def _ladder(pool: WorkerPool, subject: Subject) -> Iterator[Rung]:

@@ -68,6 +68,11 @@ def lead_over_refits(
     return over_refits(pairs, block_s, alpha=alpha, seed=seed, resamples=resamples)
 
 
+def refit_replays(winner: Policy, incumbent: Policy, days: int, refits: int) -> int:
+    """Replays that `lead_over_refits` makes on so many days."""
+    return 0 if winner == incumbent else 2 * refits * days
+
+
 def over_refits(pairs: Sequence[Pair], block_s: float, *, alpha: float, seed: int, resamples: int) -> OverRefits:
     """The lead under each refit, on the same draws of blocks, and over all of them.
 

@@ -75,6 +75,25 @@ def sweep_steps(plan: SweepPlan) -> Steps:
     return LoadCarried(plan.level, holds + part * (falls - holds), "exact", tuple(sorted(curve.items())))
 
 
+def most_loads(plan: SweepPlan) -> int:
+    """Loads other than 1.0 that a sweep asks for at most, wherever goodput crosses the level."""
+    most = 0
+    for up in (True, False):
+        held, done = 0, False
+        while not done:
+            held += 1
+            steps, asked = sweep_steps(plan), [plan.start]
+            next(steps)
+            try:
+                while True:
+                    # The first `held` loads lie on the side where it starts, all others on the other one.
+                    asked.append(steps.send(float((len(asked) <= held) == up)))
+            except StopIteration:
+                done = len(asked) <= held
+            most = max(most, sum(load != 1.0 for load in asked))
+    return most
+
+
 def sweep_all(
     names: Sequence[str], plan: SweepPlan, goodput: Callable[[Sequence[tuple[str, float]]], Sequence[float]]
 ) -> Mapping[str, LoadCarried]:

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from policies.evidence.evidence import Evidence, Plan, gather, to_json
+from policies.evidence.drills import DrillPlan
+from policies.evidence.evidence import Evidence, Plan, gather, gather_replays, to_json
 from policies.evidence.explain import Explanation
+from policies.evidence.sweep import SweepPlan, most_loads
 from policies.policy import Policy
 from policies.search.cases import Case, CaseScore
 from policies.search.detail import Detail
@@ -64,18 +66,25 @@ def night(folder: Path, *, winner: str = "searched", workers: int = 1, explained
     folder.mkdir(exist_ok=True)
     save_workloads(folder, {f"d{seed}": world.workload(400, rate_per_s=7.0, seed=seed) for seed in (1, 2, 3)})
     plan = Plan(("d1",), DAYS, (), seed=1, history_days=8, resamples=200, sweep=None, explained=explained)
+    return gathered(folder, plan, winner, workers)[:2]
+
+
+def gathered(folder: Path, plan: Plan, winner: str, workers: int = 1, refits: int = 0) -> tuple[Evidence, int, int]:
+    """The evidence, the replays that it took, and how many it takes at most."""
     named = {
         "incumbent": replace(default(), family="round_robin"),
         "default": default(),
         "searched": replace(without(default(), 5), temperature_p_s=0.001),
     }
     laws = replace(LAWS, transfer=replace(LAWS.transfer, alpha_s={"local": 0.001, "cross": 0.001}))
-    with Counted(ReplayFactory(folder, cluster(), laws, world.GOAL, seed=3), workers) as pool:
+    again = ((laws, None),) * refits
+    with Counted(ReplayFactory(folder, cluster(), laws, world.GOAL, seed=3, refits=again), workers) as pool:
         scores = pool.by_policy(list(named.values()), [Case("d1")])
         arms = [arm(n, p, s) for (n, p), s in zip(named.items(), scores, strict=True)]
         pool.done = 0
         found = gather(pool, arms, winner=winner, incumbent="incumbent", default="default", plan=plan)
-        return found, pool.done
+        most = gather_replays(arms, winner=winner, incumbent="incumbent", default="default", plan=plan)
+        return found, pool.done, most
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +103,29 @@ def test_every_replay_is_counted(told: tuple[Evidence, int], found: Explanation)
     arms, days = 3, 2
     assert found.replays == (len(found.ladder) + len(found.ablation) + len(found.sensitivity) + 3 * arms) * days
     assert told[1] == arms * days + found.replays
+
+
+@pytest.mark.parametrize("winner", ["searched", "incumbent"])
+def test_the_replays_of_a_night_are_known_before(tmp_path: Path, winner: str) -> None:
+    save_workloads(tmp_path, {f"d{seed}": world.workload(120, rate_per_s=7.0, seed=seed) for seed in (1, 2, 3, 4)})
+    drills = DrillPlan(("burst", "slow_link"))
+    plan = Plan(
+        ("d1",),
+        DAYS,
+        ("d4",),
+        seed=1,
+        history_days=8,
+        resamples=200,
+        sweep=None,
+        explained=True,
+        drills=drills,
+        refits=2,
+    )
+    _, done, most = gathered(tmp_path, plan, winner, refits=2)
+    assert done == most
+    swept, done, most = gathered(tmp_path, replace(plan, sweep=SweepPlan()), winner, refits=2)
+    loads = [sum(load != 1.0 for load, _ in row.load_carried.curve) for row in swept.arms if row.load_carried]
+    assert done == most - sum(most_loads(SweepPlan()) - asked for asked in loads) * len(DAYS)
 
 
 def test_the_ladder_ends_at_the_joint_score(told: tuple[Evidence, int], found: Explanation) -> None:

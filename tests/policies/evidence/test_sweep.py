@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from features.errors import PolicyError
-from policies.evidence.sweep import SweepPlan, sweep_all
+from policies.evidence.sweep import SweepPlan, most_loads, sweep_all
 
 
 @pytest.mark.parametrize("crossing", [0.62, 0.97, 1.0, 1.04, 1.31])
@@ -23,6 +23,18 @@ def test_a_curve_that_never_crosses_gives_a_bound() -> None:
     assert (never.load, never.bound) == (1.2, "at_least")
     assert (always.load, always.bound) == (0.8, "at_most")
     assert [load for load, _ in never.curve] == pytest.approx([1.0, 1.1, 1.2])
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [SweepPlan(), SweepPlan(halvings=3), SweepPlan(step=0.03), SweepPlan(start=0.8), SweepPlan(low=1.0, high=1.0)],
+)
+def test_no_sweep_asks_for_more_loads_than_told(plan: SweepPlan) -> None:
+    asked: list[int] = []
+    for crossing in [at / 200 for at in range(60, 540)]:
+        curve = sweep_all(["a"], plan, lambda asked, at=crossing: [0.9 + 0.1 * (at - load) for _, load in asked])["a"]
+        asked.append(sum(load != 1.0 for load, _ in curve.curve))
+    assert max(asked) == most_loads(plan)
 
 
 def test_arms_are_swept_in_step() -> None:
