@@ -27,7 +27,7 @@ from policies.search.candidates import Candidates
 
 if TYPE_CHECKING:
     from pipelines.io.parquet import LakeIOManager
-    from pipelines.night.judge import Progress
+    from pipelines.night.progress import Progress
 
 STORED = ("ingest_report", "night_inputs", "estimators", "candidates", "evidence", "published")
 TIMED = (

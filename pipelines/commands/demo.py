@@ -10,6 +10,7 @@ import typer
 
 from features.errors import SettingsError
 from pipelines.commands.options import AsJson
+from pipelines.commands.progress import StageLines
 from pipelines.console import emit, say
 
 if TYPE_CHECKING:
@@ -48,13 +49,14 @@ def demo(
 
     say("running the nightly assets of the last day; the twin's kernels compile on first use")
     day = emulated.served.days[-1]
-    result = run_nightly_assets(
-        emulated.workspace.settings_path,
-        emulated.workspace.pool,
-        day,
-        progress=_Progress(),
-        dagster_home=ROOT,
-    )
+    with StageLines("  ") as progress:
+        result = run_nightly_assets(
+            emulated.workspace.settings_path,
+            emulated.workspace.pool,
+            day,
+            progress=progress,
+            dagster_home=ROOT,
+        )
     _tell(emulated, result)
     if as_json:
         storage = emulated.workspace.settings.storage
@@ -114,26 +116,6 @@ def _emulated(kind: PoolKind, trace: Path | None, slices: int | None, out: Path 
         f"{emulated.shared_frac:.0%} of the transfers shared a port"
     )
     return emulated
-
-
-class _Progress:
-    """A line a stage on a file, a rewritten line on a terminal."""
-
-    def __init__(self) -> None:
-        self._stage = ""
-
-    def __call__(self, stage: str, done: int, _total: int) -> None:
-        import sys
-
-        terminal = sys.stderr.isatty()
-        if stage != self._stage:
-            if self._stage and terminal:
-                sys.stderr.write("\n")
-            self._stage = stage
-            sys.stderr.write(f"  {stage}" if terminal else f"  {stage}\n")
-        elif terminal and done:
-            sys.stderr.write(f"\r  {stage}: {done} replays")
-        sys.stderr.flush()
 
 
 def _tell(emulated: Emulated, result: NightResult) -> None:

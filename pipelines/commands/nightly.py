@@ -13,6 +13,7 @@ import typer
 
 from features.errors import SettingsError
 from pipelines.commands.options import AsJson, SettingsPath, settings_if_any
+from pipelines.commands.progress import StageLines
 from pipelines.console import emit, say
 
 if TYPE_CHECKING:
@@ -42,13 +43,14 @@ def nightly(
     pools = [settings.pool(pool_name)] if pool_name else list(settings.pools.values())
     results = []
     for pool in pools:
-        result = run_nightly_assets(
-            (settings_path or Path(SETTINGS_NAME)).resolve(),
-            pool.name,
-            of_day,
-            progress=_Stages(f"{pool.name} {of_day}"),
-            dagster_home=dagster_home(),
-        )
+        with StageLines(f"{pool.name} {of_day}: ") as progress:
+            result = run_nightly_assets(
+                (settings_path or Path(SETTINGS_NAME)).resolve(),
+                pool.name,
+                of_day,
+                progress=progress,
+                dagster_home=dagster_home(),
+            )
         _tell(result)
         results.append(_plain(result))
     if as_json:
@@ -58,19 +60,6 @@ def nightly(
 def dagster_home() -> Path:
     """$DAGSTER_HOME, else the checkout."""
     return Path(os.environ.get("DAGSTER_HOME") or ROOT).resolve()
-
-
-class _Stages:
-    """Says when a stage begins."""
-
-    def __init__(self, night: str) -> None:
-        self._night = night
-        self._stage = ""
-
-    def __call__(self, stage: str, _done: int, _total: int) -> None:
-        if stage != self._stage:
-            self._stage = stage
-            say(f"{self._night}: {stage}")
 
 
 def _day(text: str) -> date:

@@ -20,6 +20,7 @@ from pipelines.defs.partitions import HasPartition, night_of
 from pipelines.defs.resources import Project, Teller
 from pipelines.night.inputs import Inputs
 from pipelines.night.policy import settings_digest
+from pipelines.night.progress import Stage, progress_text
 from pipelines.night.stored import restored
 from pipelines.settings import Pool, Settings
 from policies.canonical import sha256
@@ -100,29 +101,28 @@ def check_basis(tonight: Night, night_inputs: Stored, estimators: Stored, **stor
 
 
 @dataclass(slots=True)
-class Stage:
-    """Where a stage is: to whoever listens every time, to the run's log every few seconds."""
+class Told:
+    """Tells where a stage is: whoever listens every time, the run's log every few seconds."""
 
-    name: str
     teller: Teller
     log: dg.DagsterLogManager
-    total: int = 0
-    _done: int = 0
-    _told_at: float = field(default_factory=time.monotonic)
+    _began_s: float = field(default_factory=time.monotonic)
+    _told_s: float = field(default_factory=time.monotonic)
 
-    def step(self) -> None:
-        """One more replay is done."""
-        self._done += 1
-        self.teller.tell(self.name, self._done, self.total)
-        if time.monotonic() - self._told_at >= TOLD_EVERY_S:
-            self._told_at = time.monotonic()
-            self.log.info("%s: %d of at most %s replays", self.name, self._done, self.total or "?")
+    def __call__(self, name: str, done: int, total: int, best: float | None) -> None:
+        """Where the stage is."""
+        self.teller.tell(name, done, total, best)
+        now_s = time.monotonic()
+        if done and now_s - self._told_s >= TOLD_EVERY_S:
+            self._told_s = now_s
+            self.log.info("%s: %s", name, progress_text(done, total, best, now_s - self._began_s))
 
 
 @contextmanager
 def stage(name: str, context: dg.AssetExecutionContext, teller: Teller, total: int = 0) -> Iterator[Stage]:
-    """Tells that a stage begins, and in the log how long it took."""
-    teller.tell(name, 0, total)
+    """Tells that a stage of `total` replays at most begins (0 = unknown), and in the log how long it took."""
     began = time.perf_counter()
-    yield Stage(name, teller, context.log, total)
+    told = Stage(name, Told(teller, context.log), total)
+    told.tell()
+    yield told
     context.log.info("%s: %.1f s", name, time.perf_counter() - began)

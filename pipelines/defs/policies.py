@@ -68,7 +68,9 @@ def candidates(
         stage("search", context, teller, total) as told,
         judging.replaying(tonight.pool, inputs, fitted, workloads, runs / "scratch", told.step) as workers,
     ):
-        found = stages.search_candidates(workers, tonight.pool, inputs, fitted, match, incumbent, runs=runs)
+        found = stages.search_candidates(
+            workers, tonight.pool, inputs, fitted, match, incumbent, runs=runs, reached=told.reached
+        )
     rows = [
         dg.TableRecord({"arm": a.name, "family": a.policy.family, "same_rack": a.policy.same_rack, "train": a.value})
         for a in found.arms
@@ -134,12 +136,13 @@ def _judge(
     teller: Teller,
 ) -> Evidence:
     workloads = meeting.all_workloads(tonight.lake, tonight.pool, inputs, fitted)
-    scratch = tonight.settings.storage.runs / "scratch"
+    scratch, refits = tonight.settings.storage.runs / "scratch", len(fitted.refits)
+    total = judging.evidence_replays(tonight.pool, inputs, match, found, refits=refits)
     with (
-        stage("evidence", context, teller) as told,
+        stage("evidence", context, teller, total) as told,
         judging.replaying(tonight.pool, inputs, fitted, workloads, scratch, told.step) as workers,
     ):
-        return judging.judge(workers, tonight.pool, inputs, match, found, gates, refits=len(fitted.refits))
+        return judging.judge(workers, tonight.pool, inputs, match, found, gates, refits=refits)
 
 
 @dg.asset(

@@ -10,7 +10,7 @@ import dagster as dg
 from features.lake import Lake
 from pipelines.io.parquet import LakeIOManager
 from pipelines.io.tracking import Tracking
-from pipelines.night.judge import Progress
+from pipelines.night.progress import Progress
 from pipelines.settings import SETTINGS_NAME, Pool, Settings, load_settings
 
 SETTINGS_VARIABLE = "ROUTECAL_SETTINGS"
@@ -35,7 +35,7 @@ class Project(dg.ConfigurableResource):  # type: ignore[type-arg]  # its paramet
 
 
 class Teller:
-    """Is told where a night is, as (stage, done, of how many); by default nobody listens.
+    """Is told where a night is, as `Progress`; by default nobody listens.
 
     A plain object: what listens lives in this process and is no configuration.
     """
@@ -43,10 +43,10 @@ class Teller:
     def __init__(self, progress: Progress | None = None) -> None:
         self._progress = progress
 
-    def tell(self, stage: str, done: int, total: int) -> None:
-        """0 done = the stage begins, of 0 = nobody knows."""
+    def tell(self, stage: str, done: int, total: int, best: float | None) -> None:
+        """0 done = the stage begins, of 0 = nobody knows; `best`: softened goodput so far."""
         if self._progress is not None:
-            self._progress(stage, done, total)
+            self._progress(stage, done, total, best)
 
 
 def project_resources(settings_path: Path) -> dict[str, dg.ResourceDefinition | object]:

@@ -18,7 +18,7 @@ from pipelines.defs.night import (
 from pipelines.defs.partitions import NIGHTS
 from pipelines.defs.resources import Project, Teller
 from pipelines.night import contest as meeting
-from pipelines.night import judge as judging
+from pipelines.night import fidelity as believing
 from pipelines.night.policy import InForce, in_force
 from pipelines.night.stored import plain, restored, restored_fitted
 from policies.evidence.gates import Gate
@@ -88,8 +88,8 @@ def fidelity(
     tonight, fitted = night(context, project), restored_fitted(estimators)
     check_basis(tonight, night_inputs, estimators, contest=contest)
     match, inputs = restored(meeting.Contest, contest["contest"]), current_inputs(tonight, night_inputs)
-    with stage("fidelity", context, teller):
-        gates = judging.fidelity(tonight.lake, tonight.store, tonight.pool, inputs, fitted, match.incumbent)
+    with stage("fidelity", context, teller, believing.fidelity_replays(tonight.pool, inputs)) as at:
+        gates = believing.fidelity(tonight.lake, tonight.store, tonight.pool, inputs, fitted, match.incumbent, at.step)
     told = {
         f"{gate.name}/{name}": value
         for gate in gates

@@ -1,4 +1,4 @@
-"""Search and evidence of a night: the twin's own fidelity, candidates on train days, the verdict on days held out."""
+"""Search and evidence of a night: candidates on train days, the verdict on days held out."""
 
 from __future__ import annotations
 
@@ -9,37 +9,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-import polars as pl
-
-from features.lake import Lake
-from models.splits import Window
-from pipelines.night.contest import SEARCHED_FAMILY, Contest, with_risk
+from pipelines.night.contest import SEARCHED_FAMILY, Contest
 from pipelines.night.fit import Fitted, residual_noise
 from pipelines.night.inputs import Inputs
-from pipelines.night.policy import in_force_within
-from pipelines.night.workloads import window_traffic
 from pipelines.settings import Pool
 from policies.evidence.drills import plan_drills
-from policies.evidence.evidence import Evidence, Plan, gather
-from policies.evidence.fidelity import LoggedReplay, forced_placement_gate
-from policies.evidence.gates import POLICY_REPLAY, Gate, not_run
-from policies.evidence.policy_replay import policy_replay_gate, replay_seeds
-from policies.policy import Policy
+from policies.evidence.evidence import Evidence, Plan, gather, gather_replays
+from policies.evidence.gates import Gate
 from policies.search.candidates import DEFAULT, INCUMBENT, Candidates, find_candidates, train_cases
 from policies.search.cases import Case, CaseScore
 from policies.search.detail import Detail
 from policies.search.families import choose_winner, family_spaces
 from policies.search.plan import planned_trials
 from policies.search.replay import ReplayFactory, save_workloads
+from policies.search.space import Space
 from policies.search.workers import Task, WorkerPool
-from policies.store import PolicyStore
-from policies.twin.replay import replay
 from policies.twin.workload import Workload
 
-Progress: TypeAlias = Callable[[str, int, int], None]
-"""(stage, done, of how many; 0 = unknown)."""
 _KEPT_S = 86_400
 _FIXED_ARMS = 4
 
@@ -62,64 +50,6 @@ class CountingPool(WorkerPool):
         for detail in super().details(tasks):
             self._tell()
             yield detail
-
-
-def fidelity(
-    lake: Lake, store: PolicyStore, pool: Pool, inputs: Inputs, fitted: Fitted, incumbent: Policy
-) -> tuple[Gate, ...]:
-    """Gates 1a and 1b on the validation windows: whether the twin can be believed."""
-    return forced_placement(lake, pool, inputs, fitted, incumbent), policy_replay(lake, store, pool, inputs, fitted)
-
-
-def forced_placement(lake: Lake, pool: Pool, inputs: Inputs, fitted: Fitted, incumbent: Policy) -> Gate:
-    """Gate 1a. Requests whose pair the pool does not have are placed by the incumbent."""
-    days = [
-        _logged_replay(lake, pool, inputs, fitted, window, incumbent, forced=True) for window in inputs.split.validation
-    ]
-    names, gates = [c.name for c in pool.classes], pool.gates
-    return forced_placement_gate(days, names, gates.fidelity, alpha=gates.alpha, seed=pool.search.seed)
-
-
-def policy_replay(lake: Lake, store: PolicyStore, pool: Pool, inputs: Inputs, fitted: Fitted) -> Gate:
-    """Gate 1b. Each window is replayed, several times, under the policy that was in force in it: the store's, else the
-    declared incumbent, with tonight's estimators and risk tables as every arm has them.
-    """
-    windows, policies = inputs.split.validation, []
-    for window in windows:
-        held, reason = in_force_within(store, pool, window, _named(lake, pool, window))
-        if held is None:
-            return not_run(POLICY_REPLAY, reason)
-        policies.append(with_risk(held.policy, fitted.estimators))
-    days = [
-        _logged_replay(lake, pool, inputs, fitted, window, policy, forced=False)
-        for window, policy in zip(windows, policies, strict=True)
-    ]
-    families, names, gates = [policy.family for policy in policies], [c.name for c in pool.classes], pool.gates
-    return policy_replay_gate(days, families, names, gates.fidelity, alpha=gates.alpha, seed=pool.search.seed)
-
-
-def _logged_replay(
-    lake: Lake, pool: Pool, inputs: Inputs, fitted: Fitted, window: Window, policy: Policy, *, forced: bool
-) -> LoggedReplay:
-    """Forced placement leaves little to chance: the log's own pairs are replayed once."""
-    traffic = window_traffic(lake, pool, inputs, window, fitted.estimators.length, forced=forced)
-    noise = residual_noise(fitted.estimators)
-    seeds = replay_seeds(pool.search.seed, 1 if forced else pool.gates.fidelity.replays)
-    replays = (
-        replay(inputs.cluster, fitted.estimators, policy, traffic.workload, seed=seed, noise=noise) for seed in seeds
-    )
-    return LoggedReplay.of(traffic.workload, replays, traffic.logged)
-
-
-def _named(lake: Lake, pool: Pool, window: Window) -> set[str]:
-    """Policy versions that a window's requests name."""
-    found = (
-        lake.scan("requests", [window.day], pool.name)
-        .filter(pl.col("arrived_at_us").is_between(window.start_us, window.end_us, closed="left"))
-        .select(pl.col("policy_version").drop_nulls().unique())
-        .collect()
-    )
-    return set(found["policy_version"].to_list())
 
 
 @contextmanager
@@ -157,11 +87,14 @@ def replaying(
 
 def search_replays(pool: Pool, inputs: Inputs, match: Contest) -> int:
     """Replays that `find` makes at most."""
-    space, racks = match.space, len(inputs.cluster.racks)
-    simple = family_spaces(_simple(pool), space.default, racks, space.levels, match.freedom)
-    cases = _train_cases(pool, match)
-    trials = planned_trials(space, simple, pool.search.budget)
-    return (trials + _FIXED_ARMS + len(simple)) * len(cases)
+    simple = _simple_spaces(pool, inputs, match)
+    return _replays_of(planned_trials(match.space, simple, pool.search.budget), pool, inputs, match)
+
+
+def _replays_of(trials: int, pool: Pool, inputs: Inputs, match: Contest) -> int:
+    """Replays of so many trials of the search, and of its arms after them."""
+    arms = _FIXED_ARMS + len(_simple_spaces(pool, inputs, match))
+    return (trials + arms) * len(_train_cases(pool, match))
 
 
 def find(
@@ -172,9 +105,16 @@ def find(
     *,
     context: str,
     journals: Path | None = None,
-    progress: Callable[[int, int, float], None] | None = None,
+    reached: Callable[[int, float], None] = lambda _left, _best: None,
 ) -> Candidates:
-    """Candidates on the train windows. The winner is of a family that the pool's router can run."""
+    """Candidates on the train windows. The winner is of a family that the pool's router can run.
+
+    `reached`: after each batch, with the replays that are left at most and the best softened goodput so far.
+    """
+
+    def progress(done: int, at_most: int, best: float) -> None:
+        reached(_replays_of(at_most - done, pool, inputs, match), best)
+
     found = find_candidates(
         workers,
         match.space,
@@ -204,8 +144,34 @@ def judge(
     refits: int = 0,
 ) -> Evidence:
     """The evidence of a night. `refits`: of the estimators, which the workers hold. This opens the test day."""
+    summary: dict[str, Any] = dict(candidates.summary)
+    summary["reserve_blocks"] = match.reserve_blocks
+    return gather(
+        workers,
+        candidates.arms,
+        winner=candidates.winner,
+        incumbent=INCUMBENT,
+        default=DEFAULT,
+        plan=_plan(pool, inputs, match, refits),
+        gates=gates,
+        search=summary,
+    )
+
+
+def evidence_replays(pool: Pool, inputs: Inputs, match: Contest, candidates: Candidates, *, refits: int = 0) -> int:
+    """Replays that `judge` makes at most."""
+    return gather_replays(
+        candidates.arms,
+        winner=candidates.winner,
+        incumbent=INCUMBENT,
+        default=DEFAULT,
+        plan=_plan(pool, inputs, match, refits),
+    )
+
+
+def _plan(pool: Pool, inputs: Inputs, match: Contest, refits: int) -> Plan:
     days = match.days
-    plan = Plan(
+    return Plan(
         train_days=days["train"],
         validation_days=days["validation"],
         test_days=days["test"],
@@ -220,18 +186,11 @@ def judge(
         drills=plan_drills(inputs.cluster, pool.gates.drill_margin),
         refits=refits,
     )
-    summary: dict[str, Any] = dict(candidates.summary)
-    summary["reserve_blocks"] = match.reserve_blocks
-    return gather(
-        workers,
-        candidates.arms,
-        winner=candidates.winner,
-        incumbent=INCUMBENT,
-        default=DEFAULT,
-        plan=plan,
-        gates=gates,
-        search=summary,
-    )
+
+
+def _simple_spaces(pool: Pool, inputs: Inputs, match: Contest) -> Mapping[str, Space]:
+    space = match.space
+    return family_spaces(_simple(pool), space.default, len(inputs.cluster.racks), space.levels, match.freedom)
 
 
 def _train_cases(pool: Pool, match: Contest) -> list[Case]:

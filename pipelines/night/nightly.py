@@ -13,6 +13,7 @@ from typing import Any
 from features.ingest_report import IngestReport
 from features.lake import Lake
 from pipelines.night import contest as meeting
+from pipelines.night import fidelity as believing
 from pipelines.night import judge as judging
 from pipelines.night import policy as making
 from pipelines.night import stages
@@ -20,8 +21,8 @@ from pipelines.night.fit import Fitted
 from pipelines.night.honesty import Predictions, predictions
 from pipelines.night.ingest import ingest_night
 from pipelines.night.inputs import Inputs, select_inputs
-from pipelines.night.judge import Progress
 from pipelines.night.last_good import EstimatorStore
+from pipelines.night.progress import Progress, Stage
 from pipelines.settings import Pool, Settings
 from policies.evidence.evidence import Evidence
 from policies.policy_models import PolicyFile
@@ -78,29 +79,25 @@ class NightResult:
 class _Run:
     """A night under way: who is told, where it is, and how long stages took."""
 
-    progress: Progress | None
+    progress: Progress
     timings_s: dict[str, float] = field(default_factory=dict)
-    _at: tuple[str, int, int] = ("", 0, 0)
+    _at: Stage | None = None
 
     @contextmanager
-    def stage(self, name: str, total: int = 0) -> Iterator[None]:
-        """Times a stage of `total` steps, 0 = unknown."""
-        self._tell(name, 0, total)
+    def stage(self, name: str, total: int = 0) -> Iterator[Stage]:
+        """Times a stage of `total` replays at most, 0 = unknown."""
+        self._at = Stage(name, self.progress, total)
+        self._at.tell()
         began = time.perf_counter()
         try:
-            yield
+            yield self._at
         finally:
             self.timings_s[name] = self.timings_s.get(name, 0.0) + time.perf_counter() - began
 
     def step(self) -> None:
-        """One more step of the stage is done."""
-        stage, done, total = self._at
-        self._tell(stage, done + 1, total)
-
-    def _tell(self, stage: str, done: int, total: int) -> None:
-        self._at = (stage, done, total)
-        if self.progress is not None:
-            self.progress(stage, done, total)
+        """One more replay of the stage is done."""
+        if self._at is not None:
+            self._at.step()
 
 
 def run_night(
@@ -114,14 +111,15 @@ def run_night(
 ) -> NightResult:
     """Ingest, fit, replay, search, judge, publish: the night of `day`.
 
-    `progress(stage, done, of how many)`: stages are ingest, inputs, predictions, fit, workloads, fidelity, search,
-    evidence, publish; 0 done = it begins, of 0 = nobody knows. `issued_at`: UTC, YYYY-MM-DDTHH:MM:SSZ, None = now. The
-    stored file's `content_hash` depends on the logs, the settings, the code, what was in force on the day and on
-    the validation days, and the estimators of the night before where one of them is kept.
+    `progress(stage, done, of how many at most, best so far)`: stages are ingest, inputs, predictions, fit, workloads,
+    fidelity, search, evidence, publish; 0 done = it begins, of 0 = nobody knows. `issued_at`: UTC,
+    YYYY-MM-DDTHH:MM:SSZ, None = now. The stored file's `content_hash` depends on the logs, the settings, the code, what
+    was in force on the day and on the validation days, and the estimators of the night before where one of them is
+    kept.
 
     Raises SourceError, SettingsError or ModelError for input that no night can be made of.
     """
-    run = _Run(progress)
+    run = _Run(progress or (lambda *_: None))
     lake, store = Lake(settings.storage.lake), PolicyStore(settings.storage.store, pool.name)
     runs = settings.storage.runs
     with run.stage("ingest"):
@@ -140,24 +138,27 @@ def run_night(
     with run.stage("workloads"):
         workloads = meeting.all_workloads(lake, pool, inputs, fitted)
         match = meeting.contest(lake, pool, inputs, fitted, workloads, incumbent.policy)
-    with run.stage("fidelity"):
-        gates = judging.fidelity(lake, store, pool, inputs, fitted, match.incumbent)
+    with run.stage("fidelity", believing.fidelity_replays(pool, inputs)):
+        gates = believing.fidelity(lake, store, pool, inputs, fitted, match.incumbent, run.step)
     with judging.replaying(pool, inputs, fitted, workloads, runs / "scratch", run.step) as workers:
-        with run.stage("search", judging.search_replays(pool, inputs, match)):
-            candidates = stages.search_candidates(workers, pool, inputs, fitted, match, incumbent, runs=runs)
+        with run.stage("search", judging.search_replays(pool, inputs, match)) as at:
+            candidates = stages.search_candidates(
+                workers, pool, inputs, fitted, match, incumbent, runs=runs, reached=at.reached
+            )
         file = making.draft(pool, inputs, fitted, candidates.policy, incumbent)
 
         def judge() -> Evidence:
-            with run.stage("evidence"):
-                return judging.judge(workers, pool, inputs, match, candidates, gates, refits=len(fitted.refits))
+            refits = len(fitted.refits)
+            with run.stage("evidence", judging.evidence_replays(pool, inputs, match, candidates, refits=refits)):
+                return judging.judge(workers, pool, inputs, match, candidates, gates, refits=refits)
 
         judged = stages.judged_once(store, file, day, fitted, judge)
     with run.stage("publish"):
         published = None
         if judged.evidence["verdict"] != making.NOT_TRUSTWORTHY:
             whole = making.proven(pool, file, candidates.policy, fitted.estimators, judged.evidence)
-            at = issued_at or making.now()
-            published = making.publish(store, whole, settings.keys, issued_at=at, mlflow_run=mlflow_run)
+            issued = issued_at or making.now()
+            published = making.publish(store, whole, settings.keys, issued_at=issued, mlflow_run=mlflow_run)
     return result.judged(fitted, candidates, judged, published)
 
 

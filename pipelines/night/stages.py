@@ -65,11 +65,16 @@ def search_candidates(
     incumbent: making.InForce,
     *,
     runs: Path,
+    reached: Callable[[int, float], None] = lambda _left, _best: None,
 ) -> Candidates:
-    """Search on the train windows; its journals lie under `runs` and belong to what the scores depend on."""
+    """Search on the train windows; its journals lie under `runs` and belong to what the scores depend on.
+
+    `reached`: as `find` has it.
+    """
     context = making.draft(pool, inputs, fitted, match.space.default, incumbent).decision_hash or ""
     name = f"{pool.name}-{inputs.day.isoformat()}-{context.removeprefix('sha256:')[:16]}"
-    return find(workers, pool, inputs, match, context=context, journals=runs / "search" / name)
+    journals = runs / "search" / name
+    return find(workers, pool, inputs, match, context=context, journals=journals, reached=reached)
 
 
 def judged_once(

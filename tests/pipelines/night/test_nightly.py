@@ -15,6 +15,7 @@ from models.splits import SplitMode
 from pipelines.night.nightly import NightResult, run_night
 from pipelines.night.policy import kept_back
 from policies.conformance import check
+from policies.evidence.sweep import SweepPlan, most_loads
 from policies.policy_file import content_hash, parse
 from policies.signing import generate_key, load_public, verify
 from policies.store import PolicyStore
@@ -26,7 +27,7 @@ class Place:
     """A project folder with logs, and what told its progress."""
 
     folder: Path
-    told: list[tuple[str, int, int]]
+    told: list[tuple[str, int, int, float | None]]
 
     def night(self, day: date = emulated.LAST_DAY) -> NightResult:
         """The night of a day, signed if the folder has a key."""
@@ -93,7 +94,7 @@ def test_the_twin_passes_its_fidelity_gate(night: NightResult) -> None:
 
 
 def test_progress_names_the_stages_in_order(place: Place, night: NightResult) -> None:
-    stages = list(dict.fromkeys(stage for stage, _, _ in place.told))
+    stages = list(dict.fromkeys(stage for stage, *_ in place.told))
     assert stages == [
         "ingest",
         "inputs",
@@ -105,13 +106,23 @@ def test_progress_names_the_stages_in_order(place: Place, night: NightResult) ->
         "evidence",
         "publish",
     ]
-    searches = [(done, total) for stage, done, total in place.told if stage == "search"]
-    assert searches[-1][0] <= searches[-1][1]
-    replays = [done for stage, done, _ in place.told if stage == "evidence"]
+    searches = [now[1:] for now in place.told if now[0] == "search"]
+    assert searches[0][2] is None
+    done, total, best = searches[-1]
+    assert done <= total
+    totals = [total for _, total, _ in searches]
+    assert totals == sorted(totals, reverse=True)  # what a search leaves over is no longer to come
+    assert best == pytest.approx(
+        max(s["best_soft_frac"] for s in night.evidence["details"]["search"]["searches"].values())
+    )
+    assert [now[1:3] for now in place.told if now[0] == "fidelity"][-1] == (6, 6)
+    replays = [done for stage, done, *_ in place.told if stage == "evidence"]
+    (most,) = {total for stage, _, total, _ in place.told if stage == "evidence"}
     arms = len(night.evidence["details"]["arms"])
     assert night.evidence["details"]["winner"] == "incumbent"  # so refits and drills need no replays
     loads = sum(len(arm["load_carried"]["curve"]) - 1 for arm in night.evidence["details"]["arms"])
     assert replays[-1] == 2 * arms + loads + night.evidence["details"]["explanation"]["replays"]
+    assert replays[-1] == most - (arms * most_loads(SweepPlan()) - loads)
     assert set(night.timings_s) == set(stages)
 
 
@@ -123,7 +134,7 @@ def test_the_evidence_explains_itself_and_counts_its_replays(place: Place, night
     assert {"ablation", "sensitivity", "loads", "regret", "slices", "flows", "switchback"} <= set(found)
     days = len(night.evidence["details"]["validation_days"]) + len(night.evidence["details"]["test_days"])
     at_load_one = len(night.evidence["details"]["arms"]) * days
-    replays = max(done for stage, done, _ in place.told if stage == "evidence")
+    replays = max(done for stage, done, *_ in place.told if stage == "evidence")
     assert found["replays"] > 0
     assert replays >= found["replays"] + at_load_one
 
