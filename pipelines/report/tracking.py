@@ -58,6 +58,15 @@ def track_night(
         DIGEST_TAG: digest,
     }
     with tracking.night(day, pool, tags=tags) as run:
+        held = [] if fitted is None else [restored(Reading, reading) for reading in fitted["readings"]]
+        if fitted is not None:
+            # Before any metric of the night: MLflow asks for each one that a run has, and gives it to every model.
+            run.log_models(
+                from_dict(fitted["estimators"]),
+                metrics=reading_metrics(held),
+                training=training_digests(inputs),
+                origin=fitted["origin"],
+            )
         run.log(params=night_params(evidence), metrics=night_metrics(evidence))
         run.log_inputs(inputs["digests"], pool=pool, root=str(lake))
         run.log_json("evidence", dict(evidence))
@@ -65,13 +74,6 @@ def track_night(
         if fitted is not None:
             run.log(metrics=error_metrics(fitted))
             run.log_json("estimators", dict(fitted))
-            held = [restored(Reading, reading) for reading in fitted["readings"]]
-            run.log_models(
-                from_dict(fitted["estimators"]),
-                metrics=reading_metrics(held),
-                training=training_digests(inputs),
-                origin=fitted["origin"],
-            )
             for name, figure in estimator_figures(held).items():
                 run.log_figure(f"held_out/{name}", figure)
         for name, figure in figures_of(fitted, evidence).items():
