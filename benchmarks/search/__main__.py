@@ -1,6 +1,8 @@
 """What learning brings: `python -m benchmarks.search [--json] [--only PART...] [--trials N] [--nights N]`.
 
-The pools of `benchmarks.search.pools` on the real trace: the load is where the best untuned simple rule meets 90 % of
+`--markdown FILE...` runs nothing: it prints the tables of what earlier runs wrote with `--json`.
+
+The pools of `benchmarks.search.pools` on real traces: the load is where the best untuned simple rule meets 90 % of
 the targets on the train traffic; every arm that stands in a table was chosen there and is judged on other traffic.
 Besides: nights whose outcome is known, the speed of a search, and other ways to search with as many replays.
 """
@@ -10,18 +12,22 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from benchmarks.replay import mooncake
-from benchmarks.search import contest, nights, rivals, speed
+from benchmarks.search import agents, contest, nights, rivals, speed
+from benchmarks.search.markdown import markdown
 from benchmarks.search.pools import POOLS
+from benchmarks.search.traffic import Trace, Traffic
 from policies.search.search import Budget
 from policies.twin.workload import Workload
 
 PARTS = (*POOLS, "equals", "poisoned", "speed", "killed", "rivals")
 EQUALS = Budget(trials=16, batch=8, startup=8, patience=9)
-RIVALS = ("c100", "h")
+RIVALS = ("c100", "f", "g", "h")
 MOST_BETTER, MOST_S, SPEEDUP = 6, 300.0, 1.7
 
 
@@ -52,6 +58,15 @@ def table(result: contest.Result) -> str:
     return "\n".join(lines)
 
 
+def rival(held: rivals.Held) -> str:
+    """One way to search as people read it."""
+    seeds, lead = [100 * frac for frac in held.goodput_frac], held.to_chosen
+    return (
+        f"{held.way:60} {sum(seeds) / len(seeds):6.2f} ({min(seeds):.2f} to {max(seeds):.2f})  "
+        f"{100 * lead.value:+.2f} [{100 * lead.low:+.2f}, {100 * lead.high:+.2f}]"
+    )
+
+
 def main() -> int:
     """Run the parts and print what they found; 1 if a bar is missed."""
     parser = argparse.ArgumentParser(prog="benchmarks.search", description=__doc__)
@@ -60,19 +75,24 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=64, help="of every search")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--nights", type=int, default=200, help="in which all policies are equal")
+    parser.add_argument("--markdown", nargs="+", type=Path, metavar="FILE", help="print earlier runs' tables instead")
     options = parser.parse_args()
-    if not mooncake.TRACE.exists():
-        sys.stderr.write(f"skipped: {mooncake.TRACE} is not here\n")
+    if options.markdown:
+        for path in options.markdown:
+            sys.stdout.write(markdown(json.loads(path.read_text())) + "\n")
         return 0
-    trace = mooncake.read_trace()
+    traffic = _traffic(options.only)
     found: dict[str, Any] = {"tables": {}}
-    for name in POOLS:
-        if name in options.only:
+    for name, pool in POOLS.items():
+        if name in options.only and pool.traffic in traffic:
             budget = Budget(trials=options.trials, batch=8, patience=4, startup=16, loss=0.02)
-            result = contest.run(POOLS[name], trace, budget, options.workers)
+            result = contest.run(pool, traffic[pool.traffic], budget, options.workers)
             found["tables"][name] = asdict(result)
             sys.stderr.write(table(result) + "\n\n")
-    found |= _others(trace, options, found["tables"])
+    if isinstance(real := traffic.get("mooncake"), Trace):
+        found |= _others(real.trace, options)
+    if "rivals" in options.only:
+        found["rivals"] = _rivals(traffic, options, found["tables"])
     missed = [name for name, met in _bars(found).items() if not met]
     sys.stderr.write("".join(f"MISSED {name}\n" for name in missed))
     if options.json:
@@ -80,7 +100,33 @@ def main() -> int:
     return int(bool(missed))
 
 
-def _others(trace: Workload, options: argparse.Namespace, tables: dict[str, Any]) -> dict[str, Any]:
+def _traffic(only: Sequence[str]) -> dict[str, Traffic]:
+    """What the parts ask for, without what is not here."""
+    wanted = {POOLS[name].traffic if name in POOLS else "mooncake" for name in only}
+    found: dict[str, Traffic] = {}
+    for name, (path, read) in _SOURCES.items():
+        if name in wanted and path.exists():
+            found[name] = read()
+        elif name in wanted:
+            sys.stderr.write(f"skipped: {path} is not here\n")
+    return found
+
+
+def _mooncake() -> Trace:
+    return Trace(mooncake.read_trace())
+
+
+def _agents() -> agents.Agents:
+    return agents.Agents(agents.read_conversations())
+
+
+_SOURCES: dict[str, tuple[Path, Callable[[], Traffic]]] = {
+    "mooncake": (mooncake.TRACE, _mooncake),
+    "agents": (agents.TRACES, _agents),
+}
+
+
+def _others(trace: Workload, options: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if "equals" in options.only:
         found |= {"aa_nights": options.nights, "aa_better": nights.better_of_equals(options.nights, EQUALS)}
@@ -93,14 +139,20 @@ def _others(trace: Workload, options: argparse.Namespace, tables: dict[str, Any]
         found |= {"trials_wall_s": took["trials_wall_s"], "two_worker_speedup": took["speedup"]}
     if "killed" in options.only:
         found["killed"] = speed.killed(trace)
-    if "rivals" in options.only:
-        found["rivals"] = {}
-        for name in RIVALS:
-            load = tables[name]["load"] if name in tables else contest.load_of(POOLS[name], trace, options.workers)
-            held = rivals.held_out(POOLS[name], trace, load, options.trials, options.workers)
-            found["rivals"][name] = held
     for name, value in found.items():
         sys.stderr.write(f"{name} {value}\n")
+    return found
+
+
+def _rivals(traffic: Mapping[str, Traffic], options: argparse.Namespace, tables: Mapping[str, Any]) -> dict[str, Any]:
+    found = {}
+    for name in RIVALS:
+        pool = POOLS[name]
+        if (own := traffic.get(pool.traffic)) is not None:
+            load = tables[name]["load"] if name in tables else contest.load_of(pool, own, options.workers)
+            held = rivals.held_out(pool, own, load, options.trials, options.workers)
+            found[name] = [asdict(each) for each in held]
+            sys.stderr.write(f"{name}\n" + "".join(f"  {rival(each)}\n" for each in held))
     return found
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.search.pools import Pool
-from benchmarks.search.traffic import test_days, train_days
+from benchmarks.search.traffic import Traffic, test_days, train_days
 from policies.evidence.bootstrap import Blocks, Difference, difference
 from policies.evidence.flows import Flow, FlowSums
 from policies.evidence.sweep import SweepPlan, sweep_all
@@ -23,7 +23,7 @@ from policies.search.candidates import DEFAULT, PER_CLASS, SEARCHED, Candidates,
 from policies.search.cases import Case, CaseScore
 from policies.search.families import choose_winner, variants
 from policies.search.identify import frozen_knobs
-from policies.search.replay import ReplayFactory, save_workloads
+from policies.search.replay import save_workloads
 from policies.search.search import Budget
 from policies.search.space import space_around
 from policies.search.workers import WorkerPool
@@ -32,13 +32,18 @@ from policies.twin.workload import Workload
 SIMPLE = ("lowest_utilisation", "gated_utilisation", "lmetric", "dynamo_cost")
 LEVEL, LOADS, ALPHA, MARGIN, SEED, BLOCK_S = 0.9, (1.0, 1.1), 0.025, 0.005, 1, 30.0
 LEVELS = (0.5, 0.9)
+GRID = (0.8, 0.9, 1.0, 1.1, 1.2, 1.4)
+"""Loads at which all of the arms that stand for their kind are shown."""
 FIXED = (DEFAULT, SEARCHED, PER_CLASS)
 HARM = "default + harm 0.03"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One arm on the test traffic. `load`: factor on the calibrated load that it carries at 90 %."""
+    """One arm on the test traffic. `load`: factor on the calibrated load that it carries at 90 %.
+
+    `curve`: (load, goodput) where that was looked for; `grid`: the same at the loads of `GRID`, () = not asked.
+    """
 
     arm: str
     train_frac: float
@@ -48,6 +53,7 @@ class Row:
     tpot_ms: tuple[float, float]
     load: float
     curve: tuple[tuple[float, float], ...]
+    grid: tuple[tuple[float, float], ...]
     preemptions: int
     reused_tokens: int
     moved_bytes: int
@@ -56,7 +62,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """`load`: factor on the trace at which the best untuned simple rule meets 90 % of the train traffic's targets.
+    """`load`: of the traffic, at which the best untuned simple rule meets 90 % of the train traffic's targets.
 
     `winner`, `verdict`, `reason`: what a night would say if the best simple rule, picked on train, were its incumbent.
     `flows`: where requests went in pools of several racks, under that rule, the default and what was searched.
@@ -76,14 +82,14 @@ class Result:
     wall_s: float
 
 
-def run(pool: Pool, trace: Workload, budget: Budget, workers: int) -> Result:
+def run(pool: Pool, traffic: Traffic, budget: Budget, workers: int) -> Result:
     """Calibrate, search on train, judge on test."""
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        load = calibrated(pool, trace, workers, Path(folder) / "load")
-        learn, judge = train_days(pool, trace, load), test_days(pool, trace, load)
+        load = calibrated(pool, traffic, workers, Path(folder) / "load")
+        learn, judge = train_days(pool, traffic, load), test_days(pool, traffic, load)
         save_workloads(Path(folder) / "days", learn | judge)
-        with WorkerPool(_factory(pool, Path(folder) / "days"), workers) as replays:
+        with WorkerPool(traffic.factory(pool, Path(folder) / "days", SEED), workers) as replays:
             found = _search(replays, pool, list(learn), list(learn.values()), budget)
             rows, best = _judged(replays, found, pool, list(judge))
             flows = _flows(replays, found, best, list(judge)) if len(pool.racks) > 1 else ()
@@ -93,33 +99,30 @@ def run(pool: Pool, trace: Workload, budget: Budget, workers: int) -> Result:
     return Result(pool.name, pool.what, load, best, *said, rows, flows, found.summary, policies, took)
 
 
-def load_of(pool: Pool, trace: Workload, workers: int) -> float:
+def load_of(pool: Pool, traffic: Traffic, workers: int) -> float:
     """`calibrated`, in a folder of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        return calibrated(pool, trace, workers, Path(folder))
+        return calibrated(pool, traffic, workers, Path(folder))
 
 
-def calibrated(pool: Pool, trace: Workload, workers: int, folder: Path) -> float:
+def calibrated(pool: Pool, traffic: Traffic, workers: int, folder: Path) -> float:
     """The load at which the best untuned simple rule meets `LEVEL` of the train traffic's targets."""
-    save_workloads(folder, {"train": next(iter(train_days(pool, trace, 1.0).values()))})
-    plain = _plain(pool)
-    with WorkerPool(_factory(pool, folder), workers) as replays:
+    save_workloads(folder, {"train": next(iter(train_days(pool, traffic, 1.0).values()))})
+    plain = plain_rules(pool)
+    with WorkerPool(traffic.factory(pool, folder, SEED), workers) as replays:
 
         def goodput(asked: Sequence[tuple[str, float]]) -> list[float]:
             tasks = [(plain[name], Case("train", load)) for name, load in asked]
             return [score.goodput_frac for score in replays.scores(tasks)]
 
-        plan = SweepPlan(LEVEL, start=1.8, step=0.2, low=0.3, high=6.0, halvings=2)
-        return round(max(carried.load for carried in sweep_all(list(plain), plan, goodput).values()), 2)
+        carried = sweep_all(list(plain), replace(traffic.plan, level=LEVEL), goodput)
+        return round(max(each.load for each in carried.values()), 2)
 
 
-def _plain(pool: Pool) -> dict[str, Policy]:
+def plain_rules(pool: Pool) -> dict[str, Policy]:
+    """Every simple rule as its authors set it, and its same-rack variants."""
     racks = len(pool.racks)
     return {name: policy for family in SIMPLE for name, policy in variants(family, pool.default, racks).items()}
-
-
-def _factory(pool: Pool, folder: Path) -> ReplayFactory:
-    return ReplayFactory(folder, pool.cluster, pool.laws, pool.goal, SEED)
 
 
 def _search(
@@ -156,7 +159,10 @@ def _judged(replays: WorkerPool, found: Candidates, pool: Pool, days: Sequence[s
 
     plan = SweepPlan(LEVEL, start=1.0, step=0.1, low=0.6, high=2.0)
     carried = sweep_all(list(policies), plan, goodput)
-    blocks = {name: _together(own) for name, own in scores.items()}
+    shown = [name for name in dict.fromkeys((*FIXED, HARM, best, "lmetric", "dynamo_cost")) if name in policies]
+    flat = iter(goodput([(name, load) for name in shown for load in GRID]))
+    grids = {name: tuple((load, next(flat)) for load in GRID) for name in shown}
+    blocks = {name: together(own) for name, own in scores.items()}
     rows = [
         Row(
             arm=name,
@@ -170,6 +176,7 @@ def _judged(replays: WorkerPool, found: Candidates, pool: Pool, days: Sequence[s
             tpot_ms=_mean(own, "tpot_ms"),
             load=carried[name].load,
             curve=carried[name].curve,
+            grid=grids.get(name, ()),
             preemptions=sum(s.outcome.preemptions for s in own),
             reused_tokens=sum(s.outcome.reused_tokens for s in own) // len(days),
             moved_bytes=sum(s.outcome.transferred_bytes for s in own) // len(days),
@@ -203,7 +210,7 @@ def _flows(replays: WorkerPool, found: Candidates, best: str, days: Sequence[str
     return tuple(own.flow() for own in sums.values())
 
 
-def _together(scores: Sequence[CaseScore]) -> Blocks:
+def together(scores: Sequence[CaseScore]) -> Blocks:
     """Blocks of time over all jitters of the same traffic: they are no independent evidence, so they stay together."""
     size = round(BLOCK_S / 5.0)
     count = max(1, min(len(s.block_value) for s in scores) // size)

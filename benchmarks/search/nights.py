@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchmarks.search.pools import POOLS
-from benchmarks.search.traffic import train_days
+from benchmarks.search.traffic import Trace, train_days
 from models.portable.transfer import TransferLaw
 from policies.evidence.evidence import Plan, gather
 from policies.evidence.fidelity import Logged, LoggedReplay, forced_placement_gate
@@ -80,7 +80,7 @@ def poisoned(trace: Workload) -> dict[str, Gate]:
     (`…_policy`) free replays of its router, none of them with the seed of the log.
     """
     pool = POOLS["a"]
-    load = next(iter(train_days(pool, trace, POISON_LOAD).values()))
+    load = next(iter(train_days(pool, Trace(trace), POISON_LOAD).values()))
     guess = np.full(load.requests, 350, np.int32)
     incumbent = variants("lmetric", pool.default, 1)["lmetric"]
 

@@ -1,4 +1,4 @@
-"""The pools that learning is judged on: clusters, SLO classes, targets; all on the Mooncake conversation trace.
+"""The pools that learning is judged on: clusters, SLO classes, targets; most on the Mooncake conversation trace.
 
 Laws are the public constants of NVIDIA Dynamo's offline replay, which routers know, node speeds too. Only what stands
 here differs from pool to pool.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -22,8 +23,6 @@ from policies.twin.cluster import Cluster, Discipline, Node, RouterSetup, Uplink
 from policies.twin.workload import Int32
 
 BLOCK, P_BLOCKS, D_BLOCKS, KV_BYTES, PORT_GBPS = 512, 2048, 1536, 163_840, 200.0
-TOKENS = float(BLOCK * D_BLOCKS)
-DECODE = StepLaw((5.74e-3, 0.0, 54.01e-3 / TOKENS, -25.74e-3 / TOKENS / TOKENS), token_cap=TOKENS)
 SLOW = 1.3
 """Step time of a slow node over that of the others."""
 
@@ -45,6 +44,13 @@ ALIKE = (
     Size("longest", 1 << 30, 12.0, 0.027),
 )
 ONE = (Size("any", 1 << 30, 4.0, 0.027),)
+TURNS = (
+    Size("to 64k", 65_536, 3.0, 0.027),
+    Size("to 128k", 131_072, 5.5, 0.027),
+    Size("to 256k", 262_144, 8.5, 0.027),
+    Size("longer", 1 << 30, 19.0, 0.027),
+)
+"""Turns of agents: 1 s and twice what an idle pool takes for the class's mean prompt without a cache."""
 MIXED = (
     Size("short", 4_096, 0.5, 0.020),
     Size("middle", 16_384, 1.6, 0.026),
@@ -57,7 +63,8 @@ MIXED = (
 class Pool:
     """`racks`: P and D nodes of each. `uplink_gbps` each way, None = no limit. `slow`: nodes with `SLOW` step times.
 
-    `copies` of the trace make its traffic, with prefixes of their own: at a lower rate each, so that the traffic lasts.
+    `traffic`: which requests it serves. `copies` of a trace make them, with prefixes of their own: at a lower rate
+    each, so that the traffic lasts.
     """
 
     name: str
@@ -68,6 +75,10 @@ class Pool:
     routers: RouterSetup = field(default_factory=RouterSetup)
     sizes: tuple[Size, ...] = ALIKE
     copies: int = 1
+    traffic: str = "mooncake"
+    p_blocks: int = P_BLOCKS
+    d_blocks: int = D_BLOCKS
+    port_gbps: float = PORT_GBPS
 
     @property
     def cluster(self) -> Cluster:
@@ -77,8 +88,8 @@ class Pool:
         of_d = [rack for rack, (_, d) in zip(racks, self.racks, strict=True) for _ in range(d)]
         links = [(a, b) for a in racks for b in racks if a != b] if self.uplink_gbps else []
         return Cluster(
-            tuple(Node(f"p{k}", rack, P_BLOCKS, PORT_GBPS) for k, rack in enumerate(of_p)),
-            tuple(Node(f"d{k}", rack, D_BLOCKS, PORT_GBPS) for k, rack in enumerate(of_d)),
+            tuple(Node(f"p{k}", rack, self.p_blocks, self.port_gbps) for k, rack in enumerate(of_p)),
+            tuple(Node(f"d{k}", rack, self.d_blocks, self.port_gbps) for k, rack in enumerate(of_d)),
             tuple(Uplink(a, b, self.uplink_gbps or 0.0) for a, b in links),
             BLOCK,
             KV_BYTES,
@@ -90,7 +101,9 @@ class Pool:
     def laws(self) -> Estimators:
         """True and believed alike."""
         factors = dict.fromkeys(self.slow, SLOW)
-        return replace(LAWS, prefill=replace(LAWS.prefill, node_factor=factors), decode=one_type(DECODE, factors))
+        tokens = float(BLOCK * self.d_blocks)
+        decode = StepLaw((5.74e-3, 0.0, 54.01e-3 / tokens, -25.74e-3 / tokens / tokens), token_cap=tokens)
+        return replace(LAWS, prefill=replace(LAWS.prefill, node_factor=factors), decode=one_type(decode, factors))
 
     @property
     def goal(self) -> Goal:
@@ -121,6 +134,14 @@ def _stale(count: int, period_ms: int) -> RouterSetup:
 
 
 _UNEVEN = ((5, 3), (3, 5))
+_AGENTS: dict[str, Any] = {
+    "sizes": TURNS,
+    "traffic": "agents",
+    "p_blocks": 16_384,
+    "d_blocks": 8_192,
+    "port_gbps": 1_600.0,
+}
+"""Nodes of eight GPUs for long prompts: 8.4 M tokens of KV on P, half of them in host memory, 4.2 M on D."""
 POOLS: Mapping[str, Pool] = MappingProxyType(
     {
         pool.name: pool
@@ -137,6 +158,21 @@ POOLS: Mapping[str, Pool] = MappingProxyType(
                 copies=3,
             ),
             Pool("g", "4 P + 4 D, TPOT targets of 20, 26 and 45 ms by prompt size", sizes=MIXED, copies=2),
+            Pool(
+                "s",
+                "5 P + 3 D of large memory, two routers with samples of 500 ms, agents in closed loop",
+                racks=((5, 3),),
+                routers=_stale(2, 500),
+                **_AGENTS,
+            ),
+            Pool(
+                "sc",
+                "the same in two uneven racks (3 P + 1 D, 2 P + 2 D), 400 Gb/s between them",
+                racks=((3, 1), (2, 2)),
+                uplink_gbps=400.0,
+                routers=_stale(2, 500),
+                **_AGENTS,
+            ),
             Pool(
                 "h", "8 P + 8 D, eight routers with samples of 2 s", racks=((8, 8),), routers=_stale(8, 2000), copies=3
             ),

@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.replay import mooncake
 from benchmarks.search.contest import LEVELS, SEED
 from benchmarks.search.pools import POOLS, Pool
-from benchmarks.search.traffic import test_days
+from benchmarks.search.traffic import Trace, test_days
 from policies.search.cases import Case
 from policies.search.identify import frozen_knobs
 from policies.search.race import racer
@@ -66,7 +66,7 @@ def _short() -> Budget:
 
 
 def _prepare(pool: Pool, trace: Workload, folder: Path) -> None:
-    save_workloads(folder, {"day": next(iter(test_days(pool, trace, LOAD).values()))})
+    save_workloads(folder, {"day": next(iter(test_days(pool, Trace(trace), LOAD).values()))})
 
 
 def _space(pool: Pool, trace: Workload) -> Space:
