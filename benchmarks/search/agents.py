@@ -182,27 +182,28 @@ class SessionFactory(ReplayFactory):
 class SessionEvaluator:
     """Replays and scores as `ReplayEvaluator` does, on days that it thins out by whole conversations."""
 
-    HELD = 4
-    """Loads whose traffic is kept."""
+    HELD = 6
+    """Days at their loads whose traffic is kept."""
 
     def __init__(self, setup: ReplayFactory, workloads: Mapping[str, Workload]) -> None:
         self._setup = setup
         self._workloads = workloads
-        self._by_load: dict[float, ReplayEvaluator] = {}
+        self._held: dict[tuple[str, float], ReplayEvaluator] = {}
 
     def __call__(self, policy: Policy, case: Case) -> CaseScore:
         """Replay at the case's load."""
-        return replace(self._at(case.load)(policy, replace(case, load=1.0)), case=case)
+        return replace(self._at(case)(policy, replace(case, load=1.0)), case=case)
 
     def detail(self, policy: Policy, case: Case) -> Detail:
         """The same replay, recorded."""
-        return replace(self._at(case.load).detail(policy, replace(case, load=1.0)), case=case)
+        return replace(self._at(case).detail(policy, replace(case, load=1.0)), case=case)
 
-    def _at(self, load: float) -> ReplayEvaluator:
-        if load not in self._by_load:
-            while len(self._by_load) >= self.HELD:
-                del self._by_load[next(iter(self._by_load))]
+    def _at(self, case: Case) -> ReplayEvaluator:
+        key = (case.day, case.load)
+        if key not in self._held:
+            while len(self._held) >= self.HELD:
+                del self._held[next(iter(self._held))]
             # One seed: a conversation that runs at one load runs at every higher one.
-            thinned = {name: thin(w, min(1.0, load / MOST), seed=1) for name, w in self._workloads.items()}
-            self._by_load[load] = ReplayEvaluator(self._setup, thinned)
-        return self._by_load[load]
+            thinned = thin(self._workloads[case.day], min(1.0, case.load / MOST), seed=1)
+            self._held[key] = ReplayEvaluator(self._setup, {case.day: thinned})
+        return self._held[key]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
@@ -134,14 +133,6 @@ def _stale(count: int, period_ms: int) -> RouterSetup:
 
 
 _UNEVEN = ((5, 3), (3, 5))
-_AGENTS: dict[str, Any] = {
-    "sizes": TURNS,
-    "traffic": "agents",
-    "p_blocks": 16_384,
-    "d_blocks": 8_192,
-    "port_gbps": 1_600.0,
-}
-"""Nodes of eight GPUs for long prompts: 8.4 M tokens of KV on P, half of them in host memory, 4.2 M on D."""
 POOLS: Mapping[str, Pool] = MappingProxyType(
     {
         pool.name: pool
@@ -163,15 +154,12 @@ POOLS: Mapping[str, Pool] = MappingProxyType(
                 "5 P + 3 D of large memory, two routers with samples of 500 ms, agents in closed loop",
                 racks=((5, 3),),
                 routers=_stale(2, 500),
-                **_AGENTS,
-            ),
-            Pool(
-                "sc",
-                "the same in two uneven racks (3 P + 1 D, 2 P + 2 D), 400 Gb/s between them",
-                racks=((3, 1), (2, 2)),
-                uplink_gbps=400.0,
-                routers=_stale(2, 500),
-                **_AGENTS,
+                sizes=TURNS,
+                traffic="agents",
+                # Nodes of eight GPUs for long prompts: half of what P holds is in host memory.
+                p_blocks=16_384,
+                d_blocks=8_192,
+                port_gbps=1_600.0,
             ),
             Pool(
                 "h", "8 P + 8 D, eight routers with samples of 2 s", racks=((8, 8),), routers=_stale(8, 2000), copies=3

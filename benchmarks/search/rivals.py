@@ -58,7 +58,8 @@ def held_out(
     space = space_around(pool.default, frozen, LEVELS, pool.freedom)
     with tempfile.TemporaryDirectory() as folder:
         save_workloads(Path(folder), learn | judge | strangers)
-        with _Counted(traffic.factory(pool, Path(folder), SEED), workers) as replays:
+        replays = _Counted(traffic.factory(pool, Path(folder), SEED), workers)
+        with replays:
             plain = {DEFAULT: space.default} | _families(replays, plain_rules(pool), cases)
             found = [plain | _searched(replays, space, cases, trials, seed) for seed in seeds]
             return _judged(replays, found, [Case(day) for day in judge])
