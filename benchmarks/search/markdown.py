@@ -89,6 +89,8 @@ def _rival(held: Mapping[str, Any]) -> str:
     seeds, lead = [100 * frac for frac in held["goodput_frac"]], held["to_chosen"]
     mean = f"{sum(seeds) / len(seeds):.2f}"
     spread = f" ({min(seeds):.2f}–{max(seeds):.2f})" if max(seeds) > min(seeds) else ""
+    if lead["low"] == lead["high"] == 0.0:
+        return mean + spread
     return f"{mean}{spread}; {100 * lead['value']:+.2f} [{100 * lead['low']:+.2f}, {100 * lead['high']:+.2f}]"
 
 
