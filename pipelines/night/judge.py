@@ -29,7 +29,8 @@ from policies.search.workers import Task, WorkerPool
 from policies.twin.workload import Workload
 
 _KEPT_S = 86_400
-_FIXED_ARMS = 4
+_SEARCHED_ARMS = 3
+"""The default, shared weights, weights of classes."""
 
 
 class CountingPool(WorkerPool):
@@ -87,13 +88,13 @@ def replaying(
 
 def search_replays(pool: Pool, inputs: Inputs, match: Contest) -> int:
     """Replays that `find` makes at most."""
-    simple = _simple_spaces(pool, inputs, match)
-    return _replays_of(planned_trials(match.space, simple, pool.search.budget), pool, inputs, match)
+    trials = planned_trials(match.space, _simple_spaces(pool, inputs, match), pool.search.budget)
+    return len(_train_cases(pool, match)) + _replays_after(trials, pool, inputs, match)
 
 
-def _replays_of(trials: int, pool: Pool, inputs: Inputs, match: Contest) -> int:
-    """Replays of so many trials of the search, and of its arms after them."""
-    arms = _FIXED_ARMS + len(_simple_spaces(pool, inputs, match))
+def _replays_after(trials: int, pool: Pool, inputs: Inputs, match: Contest) -> int:
+    """Replays of so many trials, and of the arms after them; the incumbent's come before all."""
+    arms = _SEARCHED_ARMS + len(_simple_spaces(pool, inputs, match))
     return (trials + arms) * len(_train_cases(pool, match))
 
 
@@ -113,7 +114,7 @@ def find(
     """
 
     def progress(done: int, at_most: int, best: float) -> None:
-        reached(_replays_of(at_most - done, pool, inputs, match), best)
+        reached(_replays_after(at_most - done, pool, inputs, match), best)
 
     found = find_candidates(
         workers,
