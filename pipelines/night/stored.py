@@ -6,6 +6,7 @@ Numbers survive exactly. Estimators are kept in their portable form, all else by
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -22,13 +23,13 @@ T = TypeVar("T")
 
 def plain(kind: type[T], value: T) -> Any:  # noqa: ANN401  JSON
     """A dataclass and all that it holds as plain values."""
-    return TypeAdapter(kind).dump_python(value, mode="json", warnings="error")
+    return _adapter(kind).dump_python(value, mode="json", warnings="error")
 
 
 def restored(kind: type[T], value: object) -> T:
     """What `plain` made, as it was. Raises LakeError for a value of another form, as an older version may have left."""
     try:
-        return TypeAdapter(kind).validate_python(value)
+        found: T = _adapter(kind).validate_python(value)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise LakeError(
@@ -36,6 +37,13 @@ def restored(kind: type[T], value: object) -> T:
             place=".".join(str(part) for part in first["loc"]),
             hint="materialize the asset that it comes from again",
         ) from error
+    return found
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:  # noqa: ANN401  any dataclass
+    """Building one takes longer than most values do; a night has a thousand of a few kinds."""
+    return TypeAdapter(kind)
 
 
 def plain_fitted(fitted: Fitted) -> dict[str, Any]:
