@@ -5,6 +5,7 @@ Numbers survive exactly. Estimators are kept in their portable form, all else by
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any, TypeVar
@@ -19,6 +20,9 @@ from models.portable_json import from_dict, to_dict
 from pipelines.night.fit import Fitted
 
 T = TypeVar("T")
+
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
+"""Building one takes longer than most values do; a night has a thousand of a few kinds."""
 
 
 def plain(kind: type[T], value: T) -> Any:  # noqa: ANN401  JSON
@@ -38,12 +42,6 @@ def restored(kind: type[T], value: object) -> T:
             hint="materialize the asset that it comes from again",
         ) from error
     return found
-
-
-@cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:  # noqa: ANN401  any dataclass
-    """Building one takes longer than most values do; a night has a thousand of a few kinds."""
-    return TypeAdapter(kind)
 
 
 def plain_fitted(fitted: Fitted) -> dict[str, Any]:
