@@ -136,7 +136,7 @@ def _others(trace: Workload, options: argparse.Namespace) -> dict[str, Any]:
         found["poisoned"] = {name: (gate.status, gate.detail) for name, gate in gates.items()}
     if "speed" in options.only:
         took = speed.speed(trace)
-        found |= {"trials_wall_s": took["trials_wall_s"], "two_worker_speedup": took["speedup"]}
+        found |= {"trials_wall_s": took["trials_wall_s"], "two_worker_speedup": took["speedup"], "speed": took}
     if "killed" in options.only:
         found["killed"] = speed.killed(trace)
     for name, value in found.items():
