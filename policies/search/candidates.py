@@ -9,7 +9,7 @@ from typing import Any
 
 from policies.policy import Policy
 from policies.search.cases import Case, search_score
-from policies.search.families import Arm, arm, choose_winner, family_spaces, keeps
+from policies.search.families import Arm, arm, choose_winner, family_spaces, missed
 from policies.search.plan import (
     CLASSES,
     SHARED,
@@ -36,7 +36,6 @@ class Candidates:
     """Arms in order of preference, the name of the one to test, and the search behind `searched`.
 
     `limits`: the least hard goodput of every class on the train days, the incumbent's less `Budget.loss`.
-
     `summary`: plain values for the evidence: of every search its trials, why it stopped, knobs touched, the chosen
     point; knobs that were frozen and why.
     """
@@ -98,8 +97,8 @@ def find_candidates(
     summary = {
         "frozen": dict(space.frozen),
         "cases": traffic,
-        "class_limits": dict(zip(now[0].outcome.goodput_frac_by_class, limits, strict=False)),
-        "below_class_limits": [a.name for a in arms if not keeps(a, limits)],
+        "class_limits": dict(zip(now[0].outcome.goodput_frac_by_class, limits, strict=True)) if limits else {},
+        "below_class_limits": [a.name for a in arms if missed(a, limits) > 0],
         "searches": searches.reports,
     }
     return Candidates(arms, choose_winner(arms, limits).name, result, summary, limits)

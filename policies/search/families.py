@@ -72,13 +72,15 @@ def choose_winner(arms: Sequence[Arm], limits: Sequence[float] = ()) -> Arm:
     """The arm to test: the first in order that the best does not lead by more than one standard error on train.
 
     Order the arms by preference (what runs now, the default policy, simple families, what was searched): a more
-    complicated policy must have shown its lead. Arms under a class's limit are left out; at least one keeps them all.
+    complicated policy must have shown its lead. Arms under a class's limit are left out; where all are, as may be where
+    the router cannot run the incumbent any more, those stay that miss one by the least.
     """
-    able = [a for a in arms if keeps(a, limits)]
+    by_arm = [missed(a, limits) for a in arms]
+    able = [a for a, short in zip(arms, by_arm, strict=True) if short == min(by_arm)]
     best = max(able, key=lambda a: a.value)
     return next(a for a in able if within_one_error(best.slices, a.slices))
 
 
-def keeps(arm: Arm, limits: Sequence[float]) -> bool:
-    """Whether every class has its least hard goodput on the train days."""
-    return max(shortfalls(search_score(arm.train).classes, limits)) <= 0 if limits else True
+def missed(arm: Arm, limits: Sequence[float]) -> float:
+    """The most by which a class is under its least hard goodput on the train days; 0 = all are kept."""
+    return max(0.0, *shortfalls(search_score(arm.train).classes, limits)) if limits else 0.0

@@ -46,7 +46,7 @@ class Searches:
     @property
     def extra(self) -> Budget:
         """A third of the budget: for what follows a search."""
-        trials = max(self.budget.batch, self.budget.trials // 3)
+        trials = _third(self.budget)
         return replace(self.budget, trials=trials, startup=min(self.budget.startup, trials))
 
     def run(
@@ -86,7 +86,7 @@ class Searches:
 def search_shared(searches: Searches, space: Space, incumbent: Policy) -> tuple[Space, SearchResult]:
     """Shared weights and the router's knobs. Bounds that the chosen point touches are widened once."""
     starts = start_at(space, incumbent)
-    anchor = starts[0] if starts else None
+    anchor = next(iter(starts), None)
     found = searches.run(SHARED, space, searches.budget, starts, anchor=anchor)
     if not found.touched:
         return space, found
@@ -104,8 +104,8 @@ def search_classes(
     names = tuple(name for name, _ in space.frozen)
     if not delta_space(apply(space, shared.chosen.point), dict.fromkeys(names, ""), space.levels).knobs:
         return apply(space, shared.chosen.point), None
-    starts = start_at(space, incumbent)
-    more = searches.run(MORE, space, searches.extra, known=shared.trials, anchor=starts[0] if starts else None)
+    anchor = next(iter(start_at(space, incumbent)), None)
+    more = searches.run(MORE, space, searches.extra, known=shared.trials, anchor=anchor)
     policy = apply(space, more.chosen.point)
     deltas = delta_space(policy, dict.fromkeys(names, ""), space.levels)
     own = searches.run(CLASSES, deltas, searches.extra, start_at(deltas, incumbent))
@@ -123,11 +123,16 @@ def search_families(searches: Searches, spaces: Mapping[str, Space], incumbent: 
 
 def planned_trials(space: Space, families: Mapping[str, Space], budget: Budget) -> int:
     """Trials that a night's searches make at most."""
-    extra = max(budget.batch, budget.trials // 3)
+    extra = _third(budget)
     names = dict.fromkeys((name for name, _ in space.frozen), "")
     steps = 3 if delta_space(space.default, names, space.levels).knobs else 1
     shared = budget.trials + steps * extra if space.knobs else 1
     return shared + sum(budget.trials if each.knobs else 1 for each in families.values())
+
+
+def _third(budget: Budget) -> int:
+    """Trials of what follows a search, a batch at least."""
+    return max(budget.batch, budget.trials // 3)
 
 
 def _report(space: Space, result: SearchResult, anchor: Point | None, limits: Sequence[float]) -> dict[str, Any]:

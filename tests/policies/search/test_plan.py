@@ -15,6 +15,7 @@ from policies.families.params import to_row
 from policies.policy import ClassPolicy, Policy, default_policy
 from policies.search.candidates import PER_CLASS, SEARCHED, Candidates, find_candidates, train_cases
 from policies.search.cases import Case, CaseScore
+from policies.search.families import choose_winner, missed
 from policies.search.plan import MORE, SHARED, WIDER, planned_trials
 from policies.search.search import Budget
 from policies.search.space import Space, space_around
@@ -177,6 +178,16 @@ def test_an_arm_below_a_limit_cannot_win() -> None:
     found = night(uneven, replace(BUDGET, loss=0.02), families=("lmetric",), incumbent=DEFAULT)
     assert "lmetric" in found.summary["below_class_limits"]
     assert found.winner not in found.summary["below_class_limits"]
+
+
+def test_where_every_arm_is_below_a_limit_the_nearest_may_win() -> None:
+    """As where the router cannot run the incumbent any more: the arm that alone keeps the limits is not there."""
+    found = night(World({"chat": 1.0, "batch": 1.0}, {"routecal": 0.9, "lmetric": 0.8}), families=("lmetric",))
+    high = (0.95, 0.95)
+    assert min(missed(a, high) for a in found.arms) > 0
+    winner = choose_winner(found.arms, high)
+    assert missed(winner, high) == min(missed(a, high) for a in found.arms)
+    assert missed(winner, ()) == 0.0
 
 
 def test_progress_ends_at_what_was_planned() -> None:
