@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from pipelines.report.explained_figures import explained_figures
+from pipelines.report.explained_figures import SHOWN, explained_figures, strongest
 from pipelines.report.figures import png_base64
 from pipelines.report.html import html_table
 from pipelines.report.table import UNKNOWN, interval_text
 
-SHOWN = 12
 KINDS = {"off": "off", "default": "back to the default", "half": "halved", "double": "doubled"}
 
 LADDER = ("rung", "terms", "goodput, %", "gain, points")
@@ -92,10 +91,9 @@ def ladder_rows(found: Mapping[str, Any]) -> Rows:
 
 def ablation_rows(found: Mapping[str, Any]) -> Rows:
     """The changes that move goodput most, the greatest loss first."""
-    most = sorted(found["ablation"], key=lambda e: -abs(e["difference"]["value"]))[:SHOWN]
     return [
         (e["name"], KINDS[e["kind"]], e["before"], e["after"], interval_text(e["difference"]))
-        for e in sorted(most, key=lambda e: e["difference"]["value"])
+        for e in strongest(found["ablation"])
     ]
 
 

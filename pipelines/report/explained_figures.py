@@ -59,12 +59,17 @@ def ladder(rungs: Sequence[Mapping[str, Any]]) -> Figure | None:
     return figure
 
 
+def strongest(effects: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The `SHOWN` changes that move goodput most, the greatest loss first; table and figure show the same."""
+    most = sorted(effects, key=lambda e: -abs(e["difference"]["value"]))[:SHOWN]
+    return sorted(most, key=lambda e: e["difference"]["value"])
+
+
 def ablation(effects: Sequence[Mapping[str, Any]]) -> Figure | None:
     """Points of goodput that each change costs, the greatest loss on top, with intervals."""
     if not effects:
         return None
-    most = sorted(effects, key=lambda e: -abs(e["difference"]["value"]))[:SHOWN]
-    shown = sorted(most, key=lambda e: -e["difference"]["value"])
+    shown = strongest(effects)[::-1]
     figure, (axes,) = canvas(1, width=WIDTH, height=0.9 + 0.24 * len(shown))
     axes.axvline(0, color=FAINT, linewidth=1)
     for at, effect in enumerate(shown):

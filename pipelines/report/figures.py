@@ -96,7 +96,8 @@ def goodput_by_load(evidence: Mapping[str, Any]) -> Figure | None:
         )  # fmt: skip
     axes.axhline(100 * arms[0]["load_carried"]["level"], color=FAINT, linewidth=1)
     axes.set(title="Load carried, validation days", xlabel="factor on the arrival rate", ylabel="goodput, %")
-    axes.legend(frameon=False, fontsize=6)
+    # Beside the curves: a dozen names would cover them.
+    figure.legend(loc="outside right center", frameon=False, fontsize=6)
     return figure
 
 
